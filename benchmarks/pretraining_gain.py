@@ -53,7 +53,7 @@ def find_text(data):
 
 def finetune(settings, task, data, preset, output, seeds):
     """Results of both starts of a task: dict of start to list of dict."""
-    from xlnet_tf.training.results.summary import read_results
+    from data_pipeline.base.models import read_results
 
     own = dict(settings["tasks"][task])
     train, evaluation = own.pop("data"), own.pop("eval_data", None)

@@ -72,7 +72,7 @@ def write_examples(data, output, num_held_out):
 
 def ours(start, files, preset, place, seed, settings):
     """Metrics of our task, by the command."""
-    from xlnet_tf.training.results.summary import read_results
+    from data_pipeline.base.models import read_results
 
     training = place.parent / "training.json"
     interval = {"evaluation_interval": settings["steps"]}

@@ -60,12 +60,12 @@ _OUTPUTS = {
 }
 
 
-def read_file(model, source, file, columns=None):
+def read_file(model, stored, file, columns=None):
     """Read what an export and its model are to answer.
 
     Args:
         model: the model.
-        source: path of the run, preset or file that it comes from.
+        stored: StoredModel that it comes from.
         file: str, texts, one a line, or a table with a column of them; for a
             task a file in its format, or a directory or archive, whose dev
             split is read, or its test split. Labels are not needed.
@@ -80,13 +80,13 @@ def read_file(model, source, file, columns=None):
         FileNotFoundError: if there is no such file.
         ValueError: if the file is broken, or holds nothing to answer.
     """
-    from xlnet_tf.training import evaluation
+    from xlnet_tf.tasks import kind_of
 
-    kind = getattr(model, "kind", None)
+    kind, results = kind_of(model), stored.results() or {}
     is_file = kind is None or reading.is_file(file)
     task = None
     if kind is not None:
-        name = evaluation.task_of_run(source) or _USUAL_TASKS[kind]
+        name = results.get("task") or _USUAL_TASKS[kind]
         if name == "race" and is_file:  # RACE has a file for each text
             name = "dream"
         task = find_task(name)
@@ -102,7 +102,7 @@ def read_file(model, source, file, columns=None):
         if not is_file and reading.find_split(task, file, "dev", columns):
             split = "dev"
         columns, guessed = reading.find_columns(
-            task, file, split, columns, evaluation.columns_of_run(source)
+            task, file, split, columns, results.get("columns")
         )
         examples = reading.read_examples(task, file, split, columns)
         # An export does not answer an empty source or document.

@@ -29,8 +29,6 @@ from saved_models.batching import write_batching
 from saved_models.check import check
 from saved_models.check import read_file as read_check
 from saved_models.client.local import load
-from saved_models.loading import load_model
-from saved_models.loading import tokenizer_for
 from saved_models.settings import ExportSettings
 from xlnet_tf.generation.settings import GenerationSettings
 from xlnet_tf.training.startup import check_backend
@@ -150,6 +148,31 @@ def _check(model, tokenizer, settings):
         )
 
 
+def load_model(path):
+    """Load a model that can be exported.
+
+    Args:
+        path: str or path of a run, a preset, a release or a .keras file.
+
+    Returns:
+        (model whose class has signatures, StoredModel).
+
+    Raises:
+        FileNotFoundError: if there is nothing.
+        ValueError: if it holds no model that can be exported.
+    """
+    from saved_models.signatures import signatures_for
+    from xlnet_tf.loading import open_model
+
+    stored = open_model(path)
+    model = stored.load()
+    try:
+        signatures_for(model)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return model, stored
+
+
 def _window_stride(source, model, sequence_length):
     """The `window_stride` of the run that a model comes from, or None.
 
@@ -254,12 +277,9 @@ def main(argv=None):
     directory = versions.next_version(arguments.output)
     versions.check(directory, arguments.overwrite)
     check_backend("export")
-    model = load_model(arguments.model)
-    tokenizer = tokenizer_for(
-        model,
-        arguments.model,
-        arguments.tokenizer,
-        arguments.lowercase or None,
+    model, stored = load_model(arguments.model)
+    tokenizer = stored.tokenizer_for(
+        model, arguments.tokenizer, arguments.lowercase or None
     )
     settings = settings.for_model(model).to_dict()
     if settings["window_stride"] is None:
@@ -270,7 +290,7 @@ def main(argv=None):
     if arguments.check:  # read now: a mistake should not cost an export
         with command_line.warnings_in_a_line():
             examples = read_check(
-                model, arguments.model, arguments.check, arguments.columns
+                model, stored, arguments.check, arguments.columns
             )
     command_line.tell(arguments, "tracing and writing the model")
     export_model(

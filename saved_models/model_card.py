@@ -10,7 +10,6 @@ import tensorflow as tf
 
 import xlnet_tf
 from data_pipeline.base.checksums import verify_checksums
-from data_pipeline.base.files import as_path
 from data_pipeline.base.files import read_json_lines
 from data_pipeline.base.files import write_json
 from data_pipeline.base.formats import FORMAT_VERSION
@@ -82,13 +81,10 @@ def training_facts(source):
         ValueError: if run.json is not as it was written, or has another
             version of the format.
     """
-    if source is None:
-        return None
-    source = as_path(source)
-    for directory in (source, source.parent):
-        if (directory / RUN_FILE).is_file():
-            break
-    else:
+    from xlnet_tf.loading import open_model
+
+    directory = None if source is None else open_model(source).run
+    if directory is None:
         return None
     verify_checksums(directory, [RUN_FILE])
     facts = {"run": read_run(directory)}

@@ -156,9 +156,8 @@ def read(arguments):
     """
     from xlnet_tf import loading
     from xlnet_tf.weights.heads import head_for
-    from xlnet_tf.weights.preset import open_source
 
-    source = open_source(arguments.source, arguments.config)
+    source = loading.open_model(arguments.source).source(arguments.config)
     head, backbone = None, loading.BACKBONES[type(source.config())]
     cls = backbone
     if arguments.task:
@@ -214,21 +213,17 @@ def description(model, source, head, gelu=None):
 
 def read_its_tokenizer(arguments):
     """The Tokenizer of the arguments, or beside the weights, or None."""
-    from data_pipeline.tokenization.hugging_face import find_tokenizer
-    from data_pipeline.tokenization.hugging_face import has_tokenizer
+    from xlnet_tf.loading import load_tokenizer
+    from xlnet_tf.loading import open_model
 
-    directory = as_model_path(arguments.source)
-    if not directory.is_dir():
-        directory = directory.parent
-    lowercase, own = arguments.lowercase, None
-    if has_tokenizer(directory):
-        own = find_tokenizer(directory, lowercase)
+    lowercase = arguments.lowercase or None
+    own = open_model(arguments.source).tokenizer(lowercase)
     if not arguments.tokenizer:
         return own
     # A SentencePiece file does not say that text is lower-cased.
     if own is not None and as_model_path(arguments.tokenizer).is_file():
         lowercase = own.lowercase
-    return find_tokenizer(arguments.tokenizer, lowercase)
+    return load_tokenizer(arguments.tokenizer, lowercase)
 
 
 def check_vocabulary(model, tokenizer):

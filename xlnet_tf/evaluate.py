@@ -165,13 +165,13 @@ def measure_text(options):
     fill_text_options(options)
     from data_pipeline.base.files import write_json
     from data_pipeline.tokenization.symbols import UNKNOWN_ID
-    from saved_models.loading import tokenizer_for
-    from xlnet_tf.loading import load
+    from xlnet_tf.loading import open_model
     from xlnet_tf.training import perplexity
 
     with command_line.warnings_in_a_line():
-        model = load(options.model)
-        tokenizer = tokenizer_for(model, options.model, options.tokenizer)
+        stored = open_model(options.model)
+        model = stored.load()
+        tokenizer = stored.tokenizer_for(model, options.tokenizer)
     token_ids, words, characters = read_text(options, tokenizer)
     rows, progress = options.batch_size or 1, not options.quiet
     if options.window:
@@ -220,23 +220,22 @@ def measure_task(options):
             option = name.replace("_", "-")
             raise ValueError(f"--{option} needs --text, which is not given.")
     from data_pipeline.base.files import write_json
-    from data_pipeline.base.models import as_model_path
     from data_pipeline.tasks.archives import open_tree
     from data_pipeline.tasks.catalog import find_task
-    from xlnet_tf.loading import load
-    from xlnet_tf.training.evaluation import columns_of_run
+    from xlnet_tf.loading import open_model
     from xlnet_tf.training.evaluation import evaluate_task
-    from xlnet_tf.training.evaluation import settings_of_run
+    from xlnet_tf.training.evaluation import reading_settings
     from xlnet_tf.training.results.predictions import write_predictions
     from xlnet_tf.training.results.summary import written
 
     find_task(options.task)
     open_tree(options.data)  # refused before the model is loaded
-    settings = settings_of_run(options.model)
+    stored = open_model(options.model)
+    settings = reading_settings(stored)
     if options.batch_size:
         settings["batch_size"] = options.batch_size
     with command_line.warnings_in_a_line():
-        model = load(as_model_path(options.model))
+        model = stored.load()
     metrics, predictions = evaluate_task(
         model,
         options.task,
@@ -244,7 +243,7 @@ def measure_task(options):
         options.columns,
         settings,
         progress=not options.quiet,
-        of_run=columns_of_run(options.model),
+        of_run=(stored.results() or {}).get("columns"),
     )
     sys.stdout.write(f"{options.data}: {written(metrics)}\n")
     if options.predictions:

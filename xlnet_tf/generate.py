@@ -185,13 +185,13 @@ def main(argv=None):
 
 def _generator(options, given):
     """The TextGenerator of the model, with the settings that are given."""
-    from saved_models.loading import tokenizer_for
     from xlnet_tf.generation.generator import TextGenerator
-    from xlnet_tf.loading import load
+    from xlnet_tf.loading import open_model
 
     with command_line.warnings_in_a_line():
-        model = load(options.model)
-        tokenizer = tokenizer_for(model, options.model, options.tokenizer)
+        stored = open_model(options.model)
+        model = stored.load()
+        tokenizer = stored.tokenizer_for(model, options.tokenizer)
     if not hasattr(model, "generate"):
         raise ValueError(
             f"{options.model} holds a {type(model).__name__}, which cannot "

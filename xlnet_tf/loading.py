@@ -1,27 +1,22 @@
-"""Loading a saved model without naming its class."""
+"""Loading a saved model, whatever wrote it, by its path alone.
 
-import contextlib
-import io
-import json
-import math
+`open_model` is the one door: it finds the model of a run, a directory of any
+format or a `.keras` file, its tokenizer, and the results of its run.
+"""
+
 import os
-import struct
-import zipfile
-import zlib
 
 import keras
 
 from data_pipeline.base.files import as_path
-from data_pipeline.base.files import local_copy
-from data_pipeline.base.files import size_of
-from data_pipeline.base.limits import MOST_JSON_BYTES
-from data_pipeline.base.limits import check_length
-from data_pipeline.base.limits import in_a_line
-from data_pipeline.base.limits import most_expanded
+from data_pipeline.base.files import read_json
+from data_pipeline.base.models import RESULTS_FILE
+from data_pipeline.base.models import RUN_FILE
+from data_pipeline.base.models import TRAINING_FILE
 from data_pipeline.base.models import as_model_path
+from data_pipeline.base.models import read_results
+from xlnet_tf.keras_file import load_keras_file
 from xlnet_tf.model.backbones import BACKBONES
-from xlnet_tf.model.base_backbone import Backbone
-from xlnet_tf.model.memory import StatefulMemory
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.tasks.choices import XLNetMultipleChoice
 from xlnet_tf.tasks.choices import XLNetRanker
@@ -29,46 +24,12 @@ from xlnet_tf.tasks.multi_label_classifier import XLNetMultiLabelClassifier
 from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.question_answering import XLNetSpanClassifier
 from xlnet_tf.tasks.seq2seq import XLNetSeq2Seq
-from xlnet_tf.tasks.task import Task
 from xlnet_tf.tasks.text_classifier import XLNetTextClassifier
 from xlnet_tf.tasks.text_classifier import XLNetTextRegressor
 from xlnet_tf.tasks.token_classifier import XLNetTokenClassifier
-from xlnet_tf.weights.classes import objects_in
 from xlnet_tf.weights.preset import open_source
-from xlnet_tf.weights.source import check_size
-from xlnet_tf.weights.source import head_parameters
-from xlnet_tf.weights.tensor_files import check_arrays
 
-_CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
-# Keras' files compress little.
-_MOST_EXPANSION = 10
-# Errors of zipfile for damage, some of which it mistakes for a password or a
-# newer format.
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    OSError,
-    EOFError,
-    LookupError,
-    NotImplementedError,
-    OverflowError,
-    RuntimeError,
-    ValueError,
-)
-
-# Errors of Keras for a config that was changed after it was written.
-_UNFIT = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-# Layers of this library that a file may name.
-_LAYERS = (Backbone, Task, StatefulMemory)
+_KERAS_FILE = "model.keras"  # of a run
 
 # Every class of model, by its name.
 MODELS = {
@@ -87,6 +48,22 @@ MODELS = {
         XLNetTokenClassifier,
     )
 }
+
+
+def open_model(path: str | os.PathLike) -> "StoredModel":
+    """Find the model at a path; nothing is read yet.
+
+    Args:
+        path: str or path of a `.keras` file, of the output of a run, or what
+            `from_preset` takes.
+
+    Returns:
+        StoredModel.
+
+    Raises:
+        ValueError: if it is of several runs.
+    """
+    return StoredModel(path)
 
 
 def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
@@ -116,183 +93,146 @@ def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
     assert isinstance(model, xlnet_tf.XLNetTextRegressor)
     ```
     """
-    place = as_path(path)
-    if place.is_dir() and (place / "model.keras").is_file():
-        model = load_keras_file(place / "model.keras")
-        _find_preprocessor(model, place, verify)
-        return model
-    place = as_model_path(place)
-    if place.is_dir():
-        return class_of_directory(place).from_preset(place, verify=verify)
-    return load_keras_file(place)
+    return open_model(path).load(verify)
 
 
-def _find_preprocessor(model, run, verify):
-    """Give a model of a run the preprocessor of the run's preset."""
-    preset = run / "preset"
-    has_none = getattr(model, "preprocessor", True) is None
-    if has_none and model.preprocessor_cls is not None and preset.is_dir():
-        model.find_preprocessor(preset, verify)
-
-
-def load_keras_file(path):
-    """Load a `.keras` file.
+class StoredModel:
+    """A model on a disk or in a bucket, with what stands beside it.
 
     Args:
-        path: path.
+        path: see `open_model`.
+
+    Attributes:
+        path: path of the model's directory or `.keras` file.
+        run: path of the run that wrote it, or None.
+    """
+
+    def __init__(self, path):
+        given = as_path(path)
+        place = as_model_path(given)
+        is_run = (given / _KERAS_FILE).is_file()
+        self.path = given / _KERAS_FILE if is_run else place
+        near = given, place, place.parent
+        runs = (x for x in near if (x / RUN_FILE).is_file())
+        self.run = next(runs, given if is_run else None)
+
+    def load(self, verify=True):
+        """See `load`."""
+        if self.path.is_dir():
+            cls = class_of_directory(self.path)
+            return cls.from_preset(self.path, verify=verify)
+        model = load_keras_file(self.path)
+        preset = self.path.parent / "preset"
+        has_none = getattr(model, "preprocessor", True) is None
+        if has_none and model.preprocessor_cls is not None and preset.is_dir():
+            model.find_preprocessor(preset, verify)
+        return model
+
+    def source(self, config_file=None):
+        """The WeightSource of a directory, see `open_source`."""
+        return open_source(self.path, config_file)
+
+    def tokenizer(self, lowercase=None):
+        """The tokenizer beside the model.
+
+        Args:
+            lowercase: bool, or None for the value in its files.
+
+        Returns:
+            Tokenizer, or None if there is none.
+
+        Raises:
+            ValueError: if it is damaged.
+        """
+        from data_pipeline.tokenization.hugging_face import has_tokenizer
+        from data_pipeline.tokenization.hugging_face import read_tokenizer
+
+        directory = self.path if self.path.is_dir() else self.path.parent
+        # A run's preset says the case of its text, the run itself does not.
+        for place in (directory / "preset", directory / "best", directory):
+            if place.is_dir() and has_tokenizer(place):
+                return read_tokenizer(place, lowercase)
+        return None
+
+    def tokenizer_for(self, model, given=None, lowercase=None):
+        """The tokenizer for a model, its own or the one given in its place.
+
+        Args:
+            model: the model that was loaded.
+            given: str or path of a tokenizer, or None (default). A
+                SentencePiece file, which does not say so, lower-cases text if
+                the model's own does.
+            lowercase: bool, or None (default) as the files or the model have
+                it.
+
+        Returns:
+            Tokenizer.
+
+        Raises:
+            FileNotFoundError: if there is none.
+            ValueError: if it is damaged, or has other pieces than the model.
+        """
+        own = self.tokenizer(lowercase)
+        size, found = model.config.vocabulary_size, own
+        if given is not None:
+            if own is not None and lowercase is None:
+                lowercase = own.lowercase if as_path(given).is_file() else None
+            found = load_tokenizer(given, lowercase)
+        if found is None:
+            raise FileNotFoundError(_no_tokenizer(self.path))
+        pieces = found.vocabulary_size
+        if pieces > size or (own is not None and pieces != own.vocabulary_size):
+            raise ValueError(
+                f"the tokenizer of {given or self.path} has {pieces:,} pieces, "
+                f"and the model "
+                f"{size if own is None else own.vocabulary_size:,}. Give the "
+                "tokenizer that the model was trained with."
+            )
+        return found
+
+    def results(self):
+        """dict of the run's `results.json`, or None without it."""
+        if self.run is None or not (self.run / RESULTS_FILE).is_file():
+            return None
+        return read_results(self.run)
+
+    def training(self):
+        """dict of the settings of its run, empty without one."""
+        if self.run is None or not (self.run / TRAINING_FILE).is_file():
+            return {}
+        return read_json(self.run / TRAINING_FILE)
+
+
+def load_tokenizer(path, lowercase=None):
+    """Load a SentencePiece file, or the tokenizer beside a model.
+
+    Args:
+        path: str or path of either.
+        lowercase: bool, or None for the value in the files beside the model.
 
     Returns:
-        A model of the class that it was saved as.
+        Tokenizer.
 
     Raises:
         FileNotFoundError: if there is none.
-        ValueError: if it is damaged, or its config and weights do not fit.
+        ValueError: if it is damaged.
     """
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no model at {path}; give the --output of a training "
-            "run, a preset directory, or a .keras file."
-        )
-    with local_copy(path) as local:
-        if not zipfile.is_zipfile(local):
-            raise ValueError(f"{path} is not a .keras file, or it is cut off.")
-        values = _checked_config(local, path)
-        try:
-            count = _num_parameters(objects_in(values, _LAYERS))
-            check_size(path, count, size_of(local))
-            return keras.models.load_model(local)
-        except _UNFIT as error:
-            if str(error).startswith(f"{path} "):
-                raise
-            raise ValueError(
-                f"{path} cannot be loaded, it may be damaged: "
-                f"{in_a_line(error)}."
-            ) from error
-        except MemoryError as error:
-            raise ValueError(
-                f"{path} needs more memory than there is."
-            ) from error
+    place = as_model_path(path)
+    if place.is_file() and place.suffix != ".keras":
+        from data_pipeline.tokenization.tokenizer import Tokenizer
+
+        return Tokenizer(place, lowercase=bool(lowercase))
+    found = open_model(path).tokenizer(lowercase)
+    if found is None:
+        raise FileNotFoundError(_no_tokenizer(place))
+    return found
 
 
-def _checked_config(local, path):
-    """Check the checksums and sizes of a `.keras` file, and return its config.
-
-    Keras itself reads weights with a wrong checksum.
-    """
-    try:
-        with zipfile.ZipFile(local) as archive:
-            _check_members(archive, size_of(local))
-            damaged = archive.testzip()
-            if damaged is not None:
-                raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
-            text = archive.read(_CONFIG)
-            with _opened_weights(archive, local) as (file, size):
-                check_arrays(file, size)
-    except _DAMAGE as error:
-        raise ValueError(
-            f"{path} is not a .keras file, or it is damaged: "
-            f"{in_a_line(error)}."
-        ) from error
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path} is damaged: its {_CONFIG} is not JSON: {error}."
-        ) from error
-
-
-@contextlib.contextmanager
-def _opened_weights(archive, local):
-    """Context of the file of weights of an archive, and its bytes.
-
-    Yields:
-        (binary file, int). A member that was stored as it is is read in place:
-        zipfile would read all before a place for each that is asked for.
-    """
-    member = archive.getinfo(_WEIGHTS)
-    if member.compress_type != zipfile.ZIP_STORED:
-        yield io.BytesIO(archive.read(member)), member.file_size
-        return
-    with local.open("rb") as file:
-        # The lengths of the name and the extra field in a member's header.
-        file.seek(member.header_offset + 26)
-        begin = member.header_offset + 30
-        begin += sum(struct.unpack("<HH", file.read(4)))
-        yield _Section(file, begin, member.file_size), member.file_size
-
-
-class _Section(io.RawIOBase):
-    """A part of a binary file, from `begin` on, as a file of its own."""
-
-    def __init__(self, file, begin, size):
-        self._file, self._begin, self._size = file, begin, size
-        self._place = 0
-
-    def readable(self):
-        return True
-
-    def seekable(self):
-        return True
-
-    def tell(self):
-        return self._place
-
-    def seek(self, offset, whence=io.SEEK_SET):
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place}
-        self._place = max(0, offset + base.get(whence, self._size))
-        return self._place
-
-    def readinto(self, buffer):
-        left = max(0, self._size - self._place)
-        self._file.seek(self._begin + self._place)
-        data = self._file.read(min(len(buffer), left))
-        buffer[: len(data)] = data
-        self._place += len(data)
-        return len(data)
-
-
-def _check_members(archive, stored_bytes):
-    """Refuse members that are far larger than the file."""
-    members = archive.infolist()
-    if len({member.filename for member in members}) < len(members):
-        raise zipfile.BadZipFile("two members have the same name")
-    declared = sum(member.file_size for member in members)
-    most = most_expanded(stored_bytes, _MOST_EXPANSION)
-    check_length("what it expands to", declared, most)
-    check_length(_CONFIG, archive.getinfo(_CONFIG).file_size, MOST_JSON_BYTES)
-
-
-def _num_parameters(objects):
-    """About how many weights the objects of a config have, int.
-
-    Args:
-        objects: list of (class, dict of its config).
-    """
-    counts, widths = [], [0]
-    for cls, config in objects:
-        if issubclass(cls, Backbone):
-            names = cls.config_class.field_names()
-            backbone = cls.config_class.from_dict(
-                {k: v for k, v in config.items() if k in names}
-            )
-            counts.append(backbone.num_parameters())
-            widths.append(backbone.hidden_dim)
-        elif issubclass(cls, StatefulMemory):
-            sizes = ("batch_size", "memory_length", "hidden_dim", "num_layers")
-            counts.append(math.prod(config[name] for name in sizes))
-        elif issubclass(cls, keras.Metric):
-            counts.append(_numbers_of_metric(**config))
-    for cls, config in objects:
-        if issubclass(cls, Task):
-            counts.append(head_parameters(config, max(widths)))
-    return sum(max(0, count) for count in counts)
-
-
-def _numbers_of_metric(
-    num_classes=0, num_thresholds=0, num_labels=None, **others
-):
-    """Numbers in the tables that Keras' metrics make, int."""
-    return max(num_classes**2, 4 * num_thresholds * (num_labels or 1))
+def _no_tokenizer(path):
+    return (
+        f"there is no tokenizer (spiece.model, tokenizer.json) in {path}; give "
+        "the model's with --tokenizer."
+    )
 
 
 def class_of_directory(path):

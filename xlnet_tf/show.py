@@ -115,7 +115,7 @@ def _draw_masks(options):
     if pieces is None:
         if options.tokenizer is None:
             raise ValueError("--text needs --tokenizer.")
-        from saved_models.loading import load_tokenizer
+        from xlnet_tf.loading import load_tokenizer
 
         tokenizer = load_tokenizer(options.tokenizer)
         ids = tokenizer.encode(options.text)
@@ -142,9 +142,8 @@ def _numbers(name, words):
 
 
 def _draw_attention(options):
-    from saved_models.loading import tokenizer_for
     from xlnet_tf import pictures
-    from xlnet_tf.loading import load
+    from xlnet_tf.loading import open_model
 
     chosen = [x for x in (options.layer, options.head) if x is not None]
     if options.distances and chosen:
@@ -152,10 +151,11 @@ def _draw_attention(options):
             "--distances draws all layers and heads; leave --layer and --head "
             "out."
         )
-    model = load(options.model)
+    stored = open_model(options.model)
+    model = stored.load()
     attention = pictures.read_attention(
         model,
-        tokenizer_for(model, options.model, options.tokenizer),
+        stored.tokenizer_for(model, options.tokenizer),
         options.text,
         getattr(options, "before", None),
     )

@@ -6,7 +6,9 @@ The names of a run's files that other packages read too are here.
 import os
 import pathlib
 
+from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json
 from data_pipeline.base.files import read_json_object
 from data_pipeline.base.formats import FORMAT_VERSION
 from data_pipeline.base.formats import check_version
@@ -23,6 +25,10 @@ TRAINING_FILE = "training.json"  # its settings, as `--training` reads them
 METRICS_FILE = "metrics.jsonl"
 RESULTS_FILE = "results.json"  # of fine-tuning
 SEEDS_FILE = "seeds.json"  # of the fine-tuning with several seeds
+_RESULTS = (  # of every run
+    *("task", "metric", "value", "metrics", "seed", "steps", "examples"),
+    *("preset", "started_from", "versions"),
+)
 
 
 def shipped_names():
@@ -80,6 +86,36 @@ def read_run(directory):
     facts = read_json_object(file)
     check_version(file, facts.get(FORMAT_VERSION), RUN_VERSION)
     return facts
+
+
+def read_results(directory):
+    """The content of the `results.json` of a run.
+
+    Args:
+        directory: path.
+
+    Returns:
+        dict.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is damaged, is not JSON, or lacks an entry.
+    """
+    file = as_path(directory) / RESULTS_FILE
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"there is no {RESULTS_FILE}; a run writes it when it has "
+            f"evaluated. Received: directory={directory}"
+        )
+    verify_checksums(directory, [RESULTS_FILE])
+    results = read_json(file)
+    known = results if isinstance(results, dict) else {}
+    missing = [key for key in _RESULTS if key not in known]
+    if missing:
+        raise ValueError(
+            f"{file} has no {', '.join(missing)}: it is not of a run."
+        )
+    return results
 
 
 def near_shipped(path):

@@ -10,9 +10,9 @@ from data_pipeline.base.files import read_json
 from data_pipeline.base.files import read_json_lines
 from data_pipeline.base.files import write_json
 from data_pipeline.base.files import written_whole
+from data_pipeline.base.models import read_results as results_of_run
 from examples.demo import bits_per_token
 from xlnet_tf.training.results.summary import SEEDS_FILE
-from xlnet_tf.training.results.summary import read_results as results_of_run
 
 PAPER = ("RACE", "SQuAD 2.0 F1", "MNLI", "SST-2")
 NOTE = (

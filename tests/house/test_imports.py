@@ -47,7 +47,6 @@ FLOORS = [
     ["saved_models.signatures", "saved_models.client"],
     [
         "saved_models.check",
-        "saved_models.loading",
         "saved_models.model_card",
     ],
     [

@@ -17,7 +17,6 @@ from data_pipeline.base.command_line import run
 from data_pipeline.base.files import copy_tree
 from saved_models import export
 from saved_models import versions
-from saved_models.loading import load_tokenizer
 from saved_models.settings import ExportSettings
 from tests.support.export_fixtures import refused
 from tests.support.export_fixtures import shared_model
@@ -25,6 +24,7 @@ from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.task_export_fixtures import TASKS
 from tests.support.task_export_fixtures import shared_task
 from tests.support.task_export_fixtures import write_run
+from xlnet_tf.loading import load_tokenizer
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 
 PACKAGE = pathlib.Path(export.__file__).parent
@@ -198,7 +198,7 @@ def test_the_directory_of_a_run_says_which_task_it_is(tmp_path):
         run_directory = tmp_path / name
         write_run(run_directory, shared_task(name), **details)
         for path in (run_directory, run_directory / "best"):
-            model = export.load_model(path)
+            model, _ = export.load_model(path)
             assert type(model) is type(shared_task(name))
             is_questions = name == "questions"
             expected = (-1.5, 3) if is_questions else (None, None)
@@ -234,7 +234,7 @@ def test_directories_of_others_say_which_task_it_is(tmp_path):
     ):
         model = of_a_width_that_others_have(cls, **arguments)
         save_hugging_face(model, tmp_path / cls.__name__)
-        assert type(export.load_model(tmp_path / cls.__name__)) is cls
+        assert type(export.load_model(tmp_path / cls.__name__)[0]) is cls
     spans = of_a_width_that_others_have(xlnet_tf.XLNetSpanClassifier)
     spans.save_to_preset(tmp_path / "ours")
     save_hugging_face(spans, tmp_path / "theirs")

@@ -22,13 +22,13 @@ from tests.support.finetuning_steps import make_examples
 from tests.support.finetuning_steps import setup
 from tests.support.replicas import two_replicas
 from xlnet_tf import generate
+from xlnet_tf.loading import open_model
 from xlnet_tf.training import finetune as training
 from xlnet_tf.training.devices import make_step_counter
 from xlnet_tf.training.evaluation import Evaluator
-from xlnet_tf.training.evaluation import columns_of_run
 from xlnet_tf.training.evaluation import evaluate_task
 from xlnet_tf.training.evaluation import padded_lengths
-from xlnet_tf.training.evaluation import settings_of_run
+from xlnet_tf.training.evaluation import reading_settings
 from xlnet_tf.training.on_tensorflow import Steps
 from xlnet_tf.training.on_tensorflow import TensorFlow
 from xlnet_tf.training.update import make_optimizer
@@ -132,10 +132,11 @@ def test_every_kind_of_task_is_run(tmp_path, preset, task, held_out, settings):
     if held_out:
         assert lines(output / "predictions.jsonl") == rows
     # What was kept is the best model, which gives these answers.
-    model = xlnet_tf.load(output)
+    stored = open_model(output)
+    model = stored.load()
     found = evaluate_task(
-        *(model, task, data, None, settings_of_run(output)),
-        of_run=columns_of_run(output),
+        *(model, task, data, None, reading_settings(stored)),
+        of_run=stored.results()["columns"],
     )[0]
     assert found[results["metric"]] == pytest.approx(results["value"])
 

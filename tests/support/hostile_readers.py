@@ -217,9 +217,9 @@ def _settings(path):
 
 
 def _run_files(path):
+    from data_pipeline.base.models import read_results
     from saved_models.model_card import training_facts
     from xlnet_tf.training.results.summary import make_results
-    from xlnet_tf.training.results.summary import read_results
     from xlnet_tf.training.results.summary import write_results
 
     results = make_results(

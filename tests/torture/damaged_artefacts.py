@@ -20,6 +20,7 @@ import tensorflow as tf
 import saved_models
 import xlnet_tf
 from data_pipeline.base.files import names_below
+from data_pipeline.base.models import read_results
 from saved_models.model_card import training_facts
 from saved_models.settings import ExportSettings
 from tests.support.artefacts import Artefacts
@@ -27,7 +28,6 @@ from xlnet_tf.training import finetune
 from xlnet_tf.training import loop
 from xlnet_tf.training.directory import claim_identity
 from xlnet_tf.training.on_tensorflow import TensorFlow
-from xlnet_tf.training.results.summary import read_results
 from xlnet_tf.training.settings import FinetuningSettings
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.released import save_tf1

@@ -9,6 +9,7 @@ from data_pipeline.base import command_line
 from data_pipeline.base.checksums import add_checksums
 from tests.support import artefacts
 from xlnet_tf import evaluate
+from xlnet_tf.loading import open_model
 from xlnet_tf.training import evaluation
 
 DATA = artefacts.TASKS
@@ -52,16 +53,17 @@ def test_a_model_in_a_run_is_read_as_its_run_was(finetuned, tmp_path):
     settings = json.loads((run / "training.json").read_text())
     settings |= {"long_documents": "windows", "stride": 5}
     (run / "training.json").write_text(json.dumps(settings))
-    found = evaluation.settings_of_run(run)
+    found = evaluation.reading_settings(open_model(run))
     assert found["stride"] == 5 and found["long_documents"] == "windows"
     for name in ("best", "model.keras"):
-        assert evaluation.settings_of_run(run / name) == found
-        assert evaluation.columns_of_run(run / name) == {}
+        stored = open_model(run / name)
+        assert evaluation.reading_settings(stored) == found
+        assert stored.results()["columns"] == {}
     (run / "run.json").unlink()  # a folder of something else
-    assert evaluation.settings_of_run(run / "best") == {}
-    assert evaluation.columns_of_run(run / "best") is None
-    assert evaluation.settings_of_run(tmp_path / "none") == {}
-    assert evaluation.columns_of_run(tmp_path / "none") is None
+    for path in (run / "best", tmp_path / "none"):
+        stored = open_model(path)
+        assert evaluation.reading_settings(stored) == {}
+        assert stored.results() is None
 
 
 def test_progress_of_a_task(finetuned, told):

@@ -11,6 +11,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from data_pipeline.base.models import read_results
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import QuestionExample
@@ -37,7 +38,7 @@ RUN = {
 def test_results_round_trip(tmp_path):
     written = summary.make_results(**RUN, details={"learning_rate": 2e-5})
     summary.write_results(tmp_path, written)
-    read = summary.read_results(tmp_path)
+    read = read_results(tmp_path)
     assert read == written
     found = read.pop("versions")
     assert {"python", "xlnet_tf", "keras", "numpy", "seqeval"} <= set(found)
@@ -56,7 +57,7 @@ def test_results_round_trip(tmp_path):
     file = tmp_path / "results.json"
     file.write_text(file.read_text().replace("0.75", "0.76"))
     with pytest.raises(ValueError, match="results.json is damaged, or was"):
-        summary.read_results(tmp_path)
+        read_results(tmp_path)
 
 
 def test_results_are_written_last(tmp_path, monkeypatch):
@@ -82,7 +83,7 @@ def test_results_are_written_last(tmp_path, monkeypatch):
 
 def test_results_errors(tmp_path):
     with pytest.raises(FileNotFoundError, match="no results.json.*Received"):
-        summary.read_results(tmp_path)
+        read_results(tmp_path)
     with pytest.raises(ValueError, match="f1=nan"):
         summary.make_results(**RUN | {"metrics": {"f1": float("nan")}})
     with pytest.raises(ValueError, match="at least one metric"):
@@ -90,13 +91,13 @@ def test_results_errors(tmp_path):
     file = tmp_path / "results.json"
     file.write_text('{"task": "mrpc", "metric": "f1"}')
     with pytest.raises(ValueError, match="has no value, metrics, seed"):
-        summary.read_results(tmp_path)
+        read_results(tmp_path)
     file.write_text("[]")
     with pytest.raises(ValueError, match="has no task"):
-        summary.read_results(tmp_path)
+        read_results(tmp_path)
     file.write_text('{"task": ')
     with pytest.raises(ValueError, match="is not a JSON file"):
-        summary.read_results(tmp_path)
+        read_results(tmp_path)
 
 
 def test_summary_of_seeds():
@@ -394,7 +395,7 @@ def test_a_picture_of_answers(monkeypatch, tmp_path):
 
 def test_a_run_ends_with_its_files_and_what_can_follow(finetuned):
     output = finetuned["classification"]
-    results = summary.read_results(output)
+    results = read_results(output)
     metrics = f"classification: {summary.written(results['metrics'])}\n"
     wrote = f"wrote {', '.join(f'{output}/{x}' for x in FILES)}\n"
     following = (

@@ -12,13 +12,13 @@ from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from data_pipeline.tokenization.hugging_face import write_tokenizer
 from data_pipeline.tokenization.tokenizer import Tokenizer
-from saved_models.loading import load_tokenizer
 from tests.support.samples import tiny_model
 from tests.support.weight_models import assert_same
 from tests.support.weight_models import ours
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetTextClassifier
+from xlnet_tf.loading import load_tokenizer
 from xlnet_tf.weights import own
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.preset import open_source

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import saved_models.export
-import saved_models.loading
 import xlnet_tf
 from data_pipeline.base import command_line
 from data_pipeline.base import models
@@ -12,6 +11,7 @@ from data_pipeline.tokenization.hugging_face import find_tokenizer
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from xlnet_tf import convert
 from xlnet_tf import finetune
+from xlnet_tf.loading import load_tokenizer
 from xlnet_tf.weights.preset import read_config
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -47,7 +47,7 @@ def test_the_output_of_a_run_and_a_shipped_name_are_models(
             xlnet_tf.XLNetBackbone.from_preset(path),
             xlnet_tf.XLNetTextClassifier.from_preset(path, num_classes=2),
             xlnet_tf.load(path),
-            saved_models.export.load_model(path),
+            saved_models.export.load_model(path)[0],
         ):
             for a, b in zip(
                 weights_of(model), weights_of(expected), strict=True
@@ -56,7 +56,7 @@ def test_the_output_of_a_run_and_a_shipped_name_are_models(
         digest = read_tokenizer(directory).digest
         assert read_config(path) == expected.config
         assert find_tokenizer(path).digest == digest
-        assert saved_models.loading.load_tokenizer(path).digest == digest
+        assert load_tokenizer(path).digest == digest
         assert read_tokenizer(path).digest == digest
         target = tmp_path / str(len(str(path)))
         convert.main(["--from", str(path), "--to", str(target)])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import xlnet_tf
-from saved_models.loading import load_model
+from saved_models.export import load_model
 from tests.conftest import ROOT
 from tests.support.weight_models import ours
 from xlnet_tf import XLNetBackbone

@@ -34,3 +34,16 @@ def task_kind(name):
         )
     module, cls = _KINDS[name]
     return getattr(importlib.import_module(f"{__name__}.{module}"), cls)
+
+
+def kind_of(model):
+    """The name of the kind of task of a model, or None.
+
+    Args:
+        model: any model.
+
+    Returns:
+        str, a `name` of TaskKind.
+    """
+    kinds = {task_kind(name).model_class: name for name in _KINDS}
+    return next((kinds[x] for x in type(model).__mro__ if x in kinds), None)

@@ -8,11 +8,6 @@ import dataclasses
 import numpy as np
 
 from data_pipeline.base.command_line import warnings_in_a_line
-from data_pipeline.base.files import as_path
-from data_pipeline.base.files import read_json
-from data_pipeline.base.models import RESULTS_FILE
-from data_pipeline.base.models import RUN_FILE
-from data_pipeline.base.models import TRAINING_FILE
 from data_pipeline.base.progress import Progress
 from data_pipeline.features.batches import Batches
 from data_pipeline.features.batches import bucket_lengths
@@ -24,7 +19,6 @@ from xlnet_tf.tasks import task_kind
 from xlnet_tf.training.devices import make_strategy
 from xlnet_tf.training.on_tensorflow import TensorFlow
 from xlnet_tf.training.results.predictions import prediction_rows
-from xlnet_tf.training.results.summary import read_results
 from xlnet_tf.training.settings import FinetuningSettings
 
 # Settings of a run by which texts are made into rows.
@@ -159,54 +153,14 @@ def padded_lengths(sequence_length, segment_length=None):
     )
 
 
-def settings_of_run(path):
-    """Settings by which a run read its texts.
+def reading_settings(stored):
+    """dict of the settings by which a model's run made texts into rows.
 
     Args:
-        path: path of a run, or of a model in it (`best`, `model.keras`).
-
-    Returns:
-        dict, empty if it is not of a run.
+        stored: StoredModel.
     """
-    run = _run_with(path, TRAINING_FILE)
-    kept = read_json(run / TRAINING_FILE) if run else {}
+    kept = stored.training()
     return {name: kept[name] for name in _READING if name in kept}
-
-
-def columns_of_run(path):
-    """Columns that a finished run read.
-
-    Args:
-        path: as of `settings_of_run`.
-
-    Returns:
-        dict of role to str, or None.
-    """
-    run = _run_with(path, RESULTS_FILE)
-    return read_results(run).get("columns") if run else None
-
-
-def task_of_run(path):
-    """Name of the task of a finished run.
-
-    Args:
-        path: as of `settings_of_run`.
-
-    Returns:
-        str, or None.
-    """
-    run = _run_with(path, RESULTS_FILE)
-    return read_results(run)["task"] if run else None
-
-
-def _run_with(path, file):
-    """The run that a path is, or is in, with a file; path or None."""
-    path = as_path(path)
-    if (path / file).is_file():
-        return path
-    run = path.parent  # other programs may have a file of this name
-    is_run = (run / RUN_FILE).is_file() and (run / file).is_file()
-    return run if is_run else None
 
 
 def evaluate_task(
@@ -229,8 +183,8 @@ def evaluate_task(
         settings: dict of further fields of FinetuningSettings, or None: the
             rows of a batch, how long documents are read.
         progress: bool, whether to tell how far it is. Default False.
-        of_run: dict of `columns_of_run` or None, columns that are read where
-            none are given and the file has these.
+        of_run: dict of the columns that a run read, or None; they are read
+            where none are given and the file has these.
 
     Returns:
         tuple of a dict of str to float, the metrics, and a list of dict of

@@ -17,6 +17,7 @@ from data_pipeline.base.command_line import warnings_in_a_line
 from data_pipeline.base.files import remove
 from data_pipeline.base.files import written_whole
 from data_pipeline.base.models import RESULTS_FILE
+from data_pipeline.base.models import read_results
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.examples import digest_of_examples
@@ -40,7 +41,6 @@ from xlnet_tf.training.results.outcome import write_all
 from xlnet_tf.training.results.predictions import PREDICTIONS_FILE
 from xlnet_tf.training.results.predictions import prediction_rows
 from xlnet_tf.training.results.predictions import write_predictions
-from xlnet_tf.training.results.summary import read_results
 from xlnet_tf.training.results.summary import written
 from xlnet_tf.training.settings import DATA
 from xlnet_tf.training.settings import NUMBERS

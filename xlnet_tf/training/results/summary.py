@@ -6,20 +6,14 @@ import platform
 
 import numpy as np
 
-from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.checksums import write_listed
 from data_pipeline.base.files import as_path
-from data_pipeline.base.files import read_json
 from data_pipeline.base.files import write_json
 from data_pipeline.base.models import RESULTS_FILE
 from data_pipeline.base.models import SEEDS_FILE
 from xlnet_tf.tasks.squad import NO_ANSWERS
 from xlnet_tf.version import __version__
 
-_KEYS = (
-    *("task", "metric", "value", "metrics", "seed", "steps", "examples"),
-    *("preset", "started_from", "versions"),
-)
 _PACKAGES = (
     "tensorflow",
     "keras",
@@ -102,36 +96,6 @@ def write_results(directory, results):
         results: dict of `make_results`.
     """
     write_listed(directory, {RESULTS_FILE: results})
-
-
-def read_results(directory):
-    """The content of a file of `write_results`.
-
-    Args:
-        directory: path.
-
-    Returns:
-        dict.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is damaged, is not JSON, or lacks an entry.
-    """
-    file = as_path(directory) / RESULTS_FILE
-    if not file.is_file():
-        raise FileNotFoundError(
-            f"there is no {RESULTS_FILE}; a run writes it when it has "
-            f"evaluated. Received: directory={directory}"
-        )
-    verify_checksums(directory, [RESULTS_FILE])
-    results = read_json(file)
-    known = results if isinstance(results, dict) else {}
-    missing = [key for key in _KEYS if key not in known]
-    if missing:
-        raise ValueError(
-            f"{file} has no {', '.join(missing)}: it is not of a run."
-        )
-    return results
 
 
 def written(metrics, comma=", "):
