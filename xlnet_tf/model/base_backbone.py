@@ -1,4 +1,4 @@
-"""What all backbones share: construction, and the layers one by one.
+"""Base class of the backbones: construction, and one layer after the other.
 
 Shapes: B batch, T tokens, P targets, Q = T + P rows, L layers, D model dim,
 V vocabulary.
