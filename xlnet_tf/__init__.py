@@ -37,7 +37,7 @@ _MODULES = {
     "XLNetSpanClassifier": "tasks.question_answering",
     "XLNetTextClassifier": "tasks.text_classifier",
     "XLNetTextClassifierPreprocessor": "preprocessing.texts",
-    "XLNetTextRegressor": "tasks.text_classifier",
+    "XLNetTextRegressor": "tasks.text_regressor",
     "XLNetTokenClassifier": "tasks.token_classifier",
     "XLNetTokenClassifierPreprocessor": "preprocessing.tokens",
     "load": "loading",
@@ -95,7 +95,7 @@ if typing.TYPE_CHECKING:
     from xlnet_tf.tasks.text_classifier import (
         XLNetTextClassifier as XLNetTextClassifier,
     )
-    from xlnet_tf.tasks.text_classifier import (
+    from xlnet_tf.tasks.text_regressor import (
         XLNetTextRegressor as XLNetTextRegressor,
     )
     from xlnet_tf.tasks.token_classifier import (

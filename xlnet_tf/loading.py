@@ -25,7 +25,7 @@ from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.question_answering import XLNetSpanClassifier
 from xlnet_tf.tasks.seq2seq import XLNetSeq2Seq
 from xlnet_tf.tasks.text_classifier import XLNetTextClassifier
-from xlnet_tf.tasks.text_classifier import XLNetTextRegressor
+from xlnet_tf.tasks.text_regressor import XLNetTextRegressor
 from xlnet_tf.tasks.token_classifier import XLNetTokenClassifier
 from xlnet_tf.weights.preset import open_source
 

@@ -6,7 +6,7 @@ import importlib
 _KINDS = {
     "classification": ("text_classifier", "TextClassification"),
     "multi_label": ("multi_label_classifier", "MultiLabelClassification"),
-    "regression": ("text_classifier", "TextRegression"),
+    "regression": ("text_regressor", "TextRegression"),
     "multiple_choice": ("choices", "MultipleChoice"),
     "question_answering": ("question_answering", "QuestionAnswering"),
     "token_classification": ("token_classifier", "TokenClassification"),

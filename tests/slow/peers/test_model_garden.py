@@ -25,7 +25,7 @@ from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.text_classifier import XLNetTextClassifier
-from xlnet_tf.tasks.text_classifier import XLNetTextRegressor
+from xlnet_tf.tasks.text_regressor import XLNetTextRegressor
 
 pytestmark = [
     pytest.mark.slow,
