@@ -30,6 +30,8 @@ REQUIRED = [
     "tqdm",
     "matplotlib",
     "wrapt",
+    # Public names, by a stub.
+    "lazy_loader>=0.4",
     "pyyaml",
     "fsspec",
     # Paths in buckets, by tf.io.gfile.
@@ -112,10 +114,11 @@ setup(
     # An editable install then is a path, which every tool follows.
     package_dir={"": "."},
     package_data={
-        "data_pipeline": ["py.typed"],
-        "saved_models": ["py.typed", "serving/*"],
+        "data_pipeline": ["py.typed", "*.pyi"],
+        "saved_models": ["py.typed", "*.pyi", "serving/*"],
         "xlnet_tf": [
             "py.typed",
+            "*.pyi",
             "presets/*/*",
             "presets/*/assets/tokenizer/*",
         ],

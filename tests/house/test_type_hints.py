@@ -1,14 +1,9 @@
 """The hints of the public functions and constructors."""
 
-import ast
 import inspect
 import pathlib
 
-import data_pipeline
-import saved_models
-import xlnet_tf
 from tests.conftest import ROOT
-from tests.house.test_imports import is_for_type_checkers
 from tests.house.test_public_names import public
 
 
@@ -44,21 +39,3 @@ def test_parameters_have_hints():
                 wrong.append(f"{name}: {parameter.name}")
     assert count > 100
     assert not wrong, "\n".join(wrong)
-
-
-def test_type_checkers_see_what_is_imported_lazily():
-    """Each name from its module, and by an alias, which is a public import."""
-    for package in (xlnet_tf, data_pipeline, saved_models):
-        name, tree = package.__name__, ast.parse(inspect.getsource(package))
-        (block,) = filter(is_for_type_checkers, tree.body)
-        found = {
-            (statement.module, alias.name, alias.asname)
-            for statement in block.body
-            for alias in statement.names
-        }
-        expected = {
-            (f"{name}.{module}", public, public)
-            for public, module in package._MODULES.items()
-        }
-        folders = getattr(package, "_FOLDERS", ())
-        assert found == expected | {(name, x, x) for x in folders}, name
