@@ -1,7 +1,7 @@
 """Losses of tasks, and the metrics that they are compiled with by default.
 
 All losses are means by weight, so that rows of weight 0, such as padding of a
-last batch, do not count. In a fine-tuning run, `loss_sums` in `finetuned.py`
+last batch, do not count. In a fine-tuning run, `loss_sums` in `kind.py`
 sums the values of `call` over the rows.
 
 Shapes: B batch, T tokens, C classes, O documents of a query.
