@@ -208,19 +208,27 @@ class RecordSetWriter:
                 )
 
 
-def finish_placing(directory):
-    """Complete a set whose writer was stopped when it was placing the files.
+def clean_up(directory):
+    """Do what a writer that was killed has left to do.
+
+    A set whose files were being placed is completed; temporary files other than
+    finished parts are removed.
 
     Args:
         directory: path.
 
     Returns:
-        bool, whether one was.
+        bool, whether a set was completed.
+
+    Raises:
+        RuntimeError: another process is writing a set to the directory.
     """
-    if not (as_path(directory) / _BUILDING / _PLACING).exists():
-        return False
-    with RecordSetWriter(directory, b"", overwrite=True):
-        return True
+    building = as_path(directory) / _BUILDING
+    is_complete = (building / _PLACING).exists()
+    if building.exists():
+        with RecordSetWriter(directory, b"", overwrite=True):
+            pass
+    return is_complete
 
 
 def _is_of_a_set(name):

@@ -147,8 +147,8 @@ def test_failure_while_files_are_placed(tmp_path, monkeypatch):
         for directory in (old, new):
             with pytest.raises(FileNotFoundError, match="there is no manifest"):
                 read_manifest(directory)
-            assert writer.finish_placing(directory)
-            assert not writer.finish_placing(directory)
+            assert writer.clean_up(directory)
+            assert not writer.clean_up(directory)
             assert read_manifest(directory).num_records("train") == 18
             assert verify_records(directory) == []
             # No shard of the old set stays: it had more.
@@ -284,7 +284,7 @@ def test_what_links_and_lists_lead_to_stays(tmp_path):
     ):
         write_json(building / "placing.json", {name: path})
         (building / "manifest.json").write_text("{}")
-        assert writer.finish_placing(tmp_path / "set")
+        assert writer.clean_up(tmp_path / "set")
         assert not shard.exists()
     write_set(tmp_path / "set", overwrite=True)
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "moved", "set"]
