@@ -253,9 +253,13 @@ def test_files_that_are_not_ours_stay(tmp_path):
     (tmp_path / "other" / "spiece.model").write_bytes(b"another model")
     with pytest.raises(FileExistsError, match="a file spiece.model that bel"):
         write_set(tmp_path / "other")
-    (tmp_path / "set" / "notes.txt").write_text("precious")
+    for name in ("notes.txt", "train-00009.tfrecord"):
+        (tmp_path / "set" / name).write_text("precious")
+        write_set(tmp_path / "set", (5,), overwrite=True)
+        assert (tmp_path / "set" / name).read_text() == "precious"
+    (tmp_path / "set" / "SHA256SUMS").write_text("damaged")
     write_set(tmp_path / "set", (5,), overwrite=True)
-    assert (tmp_path / "set" / "notes.txt").read_text() == "precious"
+    assert verify_records(tmp_path / "set") == []
 
 
 def test_what_links_and_lists_lead_to_stays(tmp_path):
