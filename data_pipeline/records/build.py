@@ -106,17 +106,9 @@ def build_records(
         corpus = Corpus(text, text_format, encoding, on_bad_text)
     plan = make_plan(corpus, tokenizer, settings)
     progress = progress or (lambda size: None)
-    was_completed = clean_up(output)
-    is_complete = (as_path(output) / MANIFEST).exists()
-    if is_complete and (was_completed or not overwrite):
-        differs = _difference_of_set(output, plan, corpus, progress)
-        if differs is None:
-            return read_manifest(output)
-        if not overwrite:
-            raise FileExistsError(
-                f"{output} holds a set of records already, and {differs}. "
-                "Choose another `output`, or give `overwrite` (--overwrite)."
-            )
+    complete = _complete_set(output, plan, corpus, overwrite, progress)
+    if complete is not None:
+        return complete
     build_parts = build_parts or functools.partial(
         build_in_processes, processes=processes, report=progress
     )
@@ -127,12 +119,26 @@ def build_records(
         )
 
 
-def _difference_of_set(output, plan, corpus, report):
-    """Difference of a complete set from a plan, in words, or None."""
+def _complete_set(output, plan, corpus, overwrite, report):
+    """Manifest of a complete set of the same plan, or None to build one."""
+    # With `overwrite` too, this call may have been stopped at its very end.
+    was_completed = clean_up(output)
+    if not (as_path(output) / MANIFEST).exists():
+        return None
+    if overwrite and not was_completed:
+        return None
     before = read_plan(output)
     # The set may come from other releases of the libraries.
     differs = plan_difference(before, plan, LIBRARIES)
-    return differs or changed_text(before, corpus.files, report)
+    differs = differs or changed_text(before, corpus.files, report)
+    if differs is None:
+        return read_manifest(output)
+    if overwrite:
+        return None
+    raise FileExistsError(
+        f"{output} holds a set of records already, and {differs}. Choose "
+        "another `output`, or give `overwrite` (--overwrite)."
+    )
 
 
 def _begin(writer, plan, overwrite):
@@ -208,29 +214,7 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
         tokenizer.vocabulary_size,
         settings.form,
     )
-    splits, names = {}, {}
-    for split in SPLITS:
-        shards = [
-            joined
-            for direction in settings.directions
-            for joined in join_shards(
-                directory,
-                [
-                    shard
-                    for part in built
-                    for shard in part.shards
-                    if (part.split, shard.direction) == (split, direction)
-                ],
-                settings.shard_bytes,
-            )
-        ]
-        files = [f"{split}-{n:05d}.tfrecord" for n in range(len(shards))]
-        names |= dict(zip(files, (x.file for x in shards), strict=True))
-        if shards:
-            splits[split] = tuple(
-                dataclasses.replace(shard, file=file)
-                for file, shard in zip(files, shards, strict=True)
-            )
+    splits, names = _placed_shards(directory, built, settings)
     totals = {
         "documents": sum(part.documents for part in built),
         "characters": sum(part.characters for part in built),
@@ -267,6 +251,27 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
         totals=totals,
         text_format=corpus.reader.text_format,
     ), names
+
+
+def _placed_shards(directory, built, settings):
+    """Shards of each split, joined, and their final and temporary names."""
+    splits, names = {}, {}
+    for split in SPLITS:
+        shards = []
+        for direction in settings.directions:
+            separate = [
+                shard
+                for part in built
+                for shard in part.shards
+                if (part.split, shard.direction) == (split, direction)
+            ]
+            for shard in join_shards(directory, separate, settings.shard_bytes):
+                file = f"{split}-{len(shards):05d}.tfrecord"
+                names[file] = shard.file
+                shards.append(dataclasses.replace(shard, file=file))
+        if shards:
+            splits[split] = tuple(shards)
+    return splits, names
 
 
 def _check_splits(built, settings):
