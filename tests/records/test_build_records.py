@@ -436,7 +436,7 @@ def test_one_line_errors(corpus, tmp_path, capsys, monkeypatch):
         assert options[0].split("=")[0] in capsys.readouterr().err
 
 
-def test_settings_of_a_file_and_of_another_set(corpus, tmp_path):
+def test_settings_of_a_file_and_of_another_set(corpus, tmp_path, capsys):
     file = tmp_path / "settings.yaml"
     file.write_text("sequence_length: 32\nspans: subwords\n")
     build(corpus, tmp_path / "a", "--settings", file)
@@ -461,3 +461,9 @@ def test_settings_of_a_file_and_of_another_set(corpus, tmp_path):
     assert third["text_format"] != "running"
     first, second = (read_manifest(tmp_path / name) for name in "ab")
     assert (first.spans, first.sequence_length) == ("subwords", 64)
+    # One that was changed is read without the set's checksums alone.
+    plan.write_text(plan.read_text().replace("running", "sentences"))
+    assert run_build(corpus, tmp_path / "f", "--settings", plan) == 1
+    assert f"{plan} is damaged" in capsys.readouterr().err
+    (tmp_path / "c" / "SHA256SUMS").unlink()
+    build(corpus, tmp_path / "f", "--settings", plan)
