@@ -1,7 +1,6 @@
 """Text -> record shards on Apache Beam, for text beyond a single machine.
 
-The parts are those of `data_pipeline.records.build`, so the set has the same
-bytes:
+The parts have the same bytes as in `data_pipeline.records.processes`:
 
     files -> lengths of their documents -> part of each document
     files -> documents -> grouped by part -> shards

@@ -1,4 +1,4 @@
-"""Text -> record shards, over many processes.
+"""Text -> a set of records: the states of its directory, and its manifest.
 
 The unit of work is a part: about four million characters of text, which become
 shards of their own; at the end these are joined where that is asked for. All
@@ -15,41 +15,35 @@ The directory of a set is in one of three states:
 A build of another plan is refused, or with `overwrite` begins anew.
 """
 
-import collections
-import concurrent.futures
-import contextlib
-import ctypes
 import dataclasses
 import functools
-import multiprocessing
-import multiprocessing.connection
 import os
-import signal
-import threading
-import typing
 
 from data_pipeline.base.files import as_path
 from data_pipeline.records import held_out
-from data_pipeline.records import plan as plans
 from data_pipeline.records.manifest import MANIFEST
 from data_pipeline.records.manifest import Manifest
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.part import count_parts
-from data_pipeline.records.part import finished_part
 from data_pipeline.records.part import join_shards
+from data_pipeline.records.plan import LIBRARIES
+from data_pipeline.records.plan import PLAN
+from data_pipeline.records.plan import changed_text
+from data_pipeline.records.plan import make_plan
+from data_pipeline.records.plan import plan_difference
+from data_pipeline.records.plan import read_plan
+from data_pipeline.records.plan import write_plan
+from data_pipeline.records.processes import build_in_processes
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.records.schema import stored_features
 from data_pipeline.records.tfrecord import record_bytes
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.records.writer import RecordSetWriter
-from data_pipeline.records.writer import finish_placing
+from data_pipeline.records.writer import clean_up
 from data_pipeline.text.documents import Corpus
-from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
 from data_pipeline.tokenization.symbols import SPECIAL_IDS
-
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
 def build_records(
@@ -110,20 +104,13 @@ def build_records(
     corpus = text
     if not isinstance(text, Corpus):
         corpus = Corpus(text, text_format, encoding, on_bad_text)
-    plan = plans.make_plan(corpus, tokenizer, settings)
+    plan = make_plan(corpus, tokenizer, settings)
     progress = progress or (lambda size: None)
-    was_placed = finish_placing(output)
-    if (as_path(output) / MANIFEST).exists() and (was_placed or not overwrite):
-        differs = _difference_of_set(output, plan, corpus, progress)
-        if differs is None:
-            return read_manifest(output)
-        if not overwrite:
-            raise FileExistsError(
-                f"{output} holds a set of records already, and {differs}. "
-                "Choose another `output`, or give `overwrite` (--overwrite)."
-            )
+    complete = _complete_set(output, plan, corpus, overwrite, progress)
+    if complete is not None:
+        return complete
     build_parts = build_parts or functools.partial(
-        _build_parts, processes=processes, progress=_Progress(progress)
+        build_in_processes, processes=processes, report=progress
     )
     with RecordSetWriter(output, tokenizer.model_proto, overwrite) as writer:
         _begin(writer, plan, overwrite)
@@ -132,13 +119,26 @@ def build_records(
         )
 
 
-def _difference_of_set(output, plan, corpus, progress):
-    """Difference of a complete set from a plan, in words, or None."""
-    before = plans.read_plan(output)
+def _complete_set(output, plan, corpus, overwrite, report):
+    """Manifest of a complete set of the same plan, or None to build one."""
+    # With `overwrite` too, this call may have been stopped at its very end.
+    was_completed = clean_up(output)
+    if not (as_path(output) / MANIFEST).exists():
+        return None
+    if overwrite and not was_completed:
+        return None
+    before = read_plan(output)
     # The set may come from other releases of the libraries.
-    return plans.difference(
-        before, plan, plans.LIBRARIES
-    ) or plans.changed_text(before, corpus.files, progress)
+    differs = plan_difference(before, plan, LIBRARIES)
+    differs = differs or changed_text(before, corpus.files, report)
+    if differs is None:
+        return read_manifest(output)
+    if overwrite:
+        return None
+    raise FileExistsError(
+        f"{output} holds a set of records already, and {differs}. Choose "
+        "another `output`, or give `overwrite` (--overwrite)."
+    )
 
 
 def _begin(writer, plan, overwrite):
@@ -146,7 +146,7 @@ def _begin(writer, plan, overwrite):
     directory = writer.building
     count, differs = count_parts(directory), None
     if count:
-        differs = plans.difference(plans.read_plan(directory), plan)
+        differs = plan_difference(read_plan(directory), plan)
     if differs and not overwrite:
         raise ValueError(
             f"{directory} holds {count} finished part(s) of a build that was "
@@ -156,17 +156,30 @@ def _begin(writer, plan, overwrite):
         )
     if differs or not count:
         writer.clear()
-    plans.write_plan(directory, plan)
+    write_plan(directory, plan)
 
 
 def _build_set(corpus, tokenizer, settings, plan, writer, build_parts):
+    """Build the parts and complete the set; returns its Manifest."""
     directory = os.fspath(writer.building)
+    kept = "The same command goes on from {} finished part(s)"
     try:
         pieces = held_out.piece_characters(corpus.documents, settings)
         corpus = corpus.divided(pieces)
         built, log = build_parts(corpus, tokenizer, settings, directory)
-    except (MemoryError, TextError) as error:
-        raise _with_advice(error, count_parts(directory)) from error
+    except MemoryError as error:
+        raise RuntimeError(
+            "there is not enough memory to build records. Run again with "
+            f"fewer `processes`. {kept.format(count_parts(directory))}."
+        ) from error
+    except TextError as error:
+        count = count_parts(directory)
+        if not count:
+            raise
+        raise TextError(
+            f"{error} {kept.format(count)}; after a change of the text, "
+            "`overwrite` (--overwrite) begins anew."
+        ) from error
     try:
         _check_splits(built, settings)
     except ValueError:
@@ -176,150 +189,9 @@ def _build_set(corpus, tokenizer, settings, plan, writer, build_parts):
         directory, built, tokenizer, settings, corpus, log.bad_text
     )
     digests = [log.digests[path] for path in corpus.files]
-    plans.write_plan(directory, plan, digests)
-    writer.finish(manifest, {**names, plans.PLAN: plans.PLAN})
+    write_plan(directory, plan, digests)
+    writer.finish(manifest, {**names, PLAN: PLAN})
     return manifest
-
-
-def _with_advice(error, count):
-    """An error that ended a build, with how to go on from its parts."""
-    kept = f"The same command goes on from {count} finished part(s)"
-    if isinstance(error, MemoryError):
-        return RuntimeError(
-            "there is not enough memory to build records. Run again with "
-            f"fewer `processes`. {kept}."
-        )
-    if not count:
-        return error
-    return TextError(
-        f"{error} {kept}; after a change of the text, `overwrite` "
-        "(--overwrite) begins anew."
-    )
-
-
-def _build_parts(corpus, tokenizer, settings, directory, processes, progress):
-    """Build all parts; returns a list of BuiltPart in order, and a ReadLog."""
-    threshold = held_out.validation_threshold(corpus.documents, settings)
-    log = ReadLog(progress.read)
-    parts = held_out.numbered_parts(
-        corpus.documents(log), threshold, settings.seed
-    )
-
-    def jobs():
-        for part in parts:
-            progress.begin_part()
-            yield directory, *part
-
-    built = []
-    with contextlib.closing(
-        _run_jobs(jobs(), tokenizer, settings, processes)
-    ) as results:
-        for part in results:
-            built.append(part)
-            progress.end_part()
-    progress.end()
-    return built, log
-
-
-class _Progress:
-    """Progress in bytes of text whose records are finished.
-
-    Text is read ahead of that, so the bytes of a part are reported when its
-    records are written.
-
-    Args:
-        report: function of a number of bytes.
-    """
-
-    def __init__(self, report):
-        self._report = report
-        self._read = self._reported = 0
-        self._begun = collections.deque()
-
-    def read(self, size):
-        self._read += size
-
-    def begin_part(self):
-        self._begun.append(self._read)
-
-    def end_part(self):
-        self._report_up_to(self._begun.popleft())
-
-    def end(self):
-        self._report_up_to(self._read)
-
-    def _report_up_to(self, offset):
-        self._report(offset - self._reported)
-        self._reported = offset
-
-
-def _run_jobs(jobs, tokenizer, settings, processes):
-    """Build parts, in `processes` processes; yields BuiltParts in order.
-
-    Args:
-        jobs: iterable of tuples, the first arguments of `finished_part`.
-        tokenizer: Tokenizer.
-        settings: RecordSettings, resolved.
-        processes: int.
-    """
-    if processes == 1:
-        for job in jobs:
-            yield finished_part(*job, tokenizer, settings)
-        return
-    context = multiprocessing.get_context("spawn")
-    # The pipe closes when this process ends, even by SIGKILL, and workers
-    # then exit.
-    lifeline, alive = context.Pipe(duplex=False)
-    executor = concurrent.futures.ProcessPoolExecutor(
-        processes,
-        mp_context=context,
-        initializer=_start_worker,
-        initargs=(tokenizer, settings, lifeline),
-    )
-    running = collections.deque()
-    try:
-        for job in jobs:
-            running.append(executor.submit(_work, job))
-            if len(running) >= 2 * processes:
-                yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
-        executor.shutdown()
-    except concurrent.futures.process.BrokenProcessPool:
-        raise RuntimeError(
-            "a worker process died, most likely for lack of memory. Run again "
-            f"with fewer `processes`. Received: processes={processes}."
-        ) from None
-    finally:
-        alive.close()
-        # Wait, so that no worker writes after temporary files are removed.
-        executor.shutdown(cancel_futures=True)
-        lifeline.close()
-
-
-_worker: dict[str, typing.Any] = {}
-
-
-def _start_worker(tokenizer, settings, lifeline):
-    # Ctrl-C reaches the whole process group; the parent alone handles it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Die with the parent at once, so that no worker writes into the next build:
-    # the thread below may wait long for a library to return. Only on Linux.
-    with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    threading.Thread(
-        target=_exit_without_parent, args=(lifeline,), daemon=True
-    ).start()
-    _worker.update(tokenizer=tokenizer, settings=settings)
-
-
-def _exit_without_parent(lifeline):
-    multiprocessing.connection.wait([lifeline])
-    os._exit(1)
-
-
-def _work(job):
-    return finished_part(*job, **_worker)
 
 
 def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
@@ -342,29 +214,7 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
         tokenizer.vocabulary_size,
         settings.form,
     )
-    splits, names = {}, {}
-    for split in SPLITS:
-        shards = [
-            joined
-            for direction in settings.directions
-            for joined in join_shards(
-                directory,
-                [
-                    shard
-                    for part in built
-                    for shard in part.shards
-                    if (part.split, shard.direction) == (split, direction)
-                ],
-                settings.shard_bytes,
-            )
-        ]
-        files = [f"{split}-{n:05d}.tfrecord" for n in range(len(shards))]
-        names |= dict(zip(files, (x.file for x in shards), strict=True))
-        if shards:
-            splits[split] = tuple(
-                dataclasses.replace(shard, file=file)
-                for file, shard in zip(files, shards, strict=True)
-            )
+    splits, names = _placed_shards(directory, built, settings)
     totals = {
         "documents": sum(part.documents for part in built),
         "characters": sum(part.characters for part in built),
@@ -401,6 +251,27 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
         totals=totals,
         text_format=corpus.reader.text_format,
     ), names
+
+
+def _placed_shards(directory, built, settings):
+    """Shards of each split, joined, and their final and temporary names."""
+    splits, names = {}, {}
+    for split in SPLITS:
+        shards = []
+        for direction in settings.directions:
+            separate = [
+                shard
+                for part in built
+                for shard in part.shards
+                if (part.split, shard.direction) == (split, direction)
+            ]
+            for shard in join_shards(directory, separate, settings.shard_bytes):
+                file = f"{split}-{len(shards):05d}.tfrecord"
+                names[file] = shard.file
+                shards.append(dataclasses.replace(shard, file=file))
+        if shards:
+            splits[split] = tuple(shards)
+    return splits, names
 
 
 def _check_splits(built, settings):

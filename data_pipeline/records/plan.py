@@ -74,7 +74,7 @@ def read_plan(directory):
         return None
 
 
-def difference(before, plan, ignored=()):
+def plan_difference(before, plan, ignored=()):
     """First difference between two plans, in words, or None.
 
     Args:

@@ -20,6 +20,7 @@ import re
 import warnings
 
 from data_pipeline.base.checksums import CHECKSUMS_FILE
+from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.checksums import write_listing
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import flush
@@ -41,7 +42,8 @@ from data_pipeline.records.plan import PLAN
 TOKENIZER = "spiece.model"
 _BUILDING = ".building"
 # In the temporary directory: the locked file, the owner of the lock, and the
-# final and temporary names of the files of a set that is complete.
+# final names of the files of a set that is complete with their temporary ones,
+# or None for shards of a set before.
 _LOCK, _OWNER, _PLACING = "lock", "owner", "placing.json"
 _SHARD = re.compile(r"(train|validation)-\d{5,}\.tfrecord")
 
@@ -122,7 +124,8 @@ class RecordSetWriter:
             digests[name] = sha256_of(file)
         write_listing(self.building / CHECKSUMS_FILE, digests)
         names[CHECKSUMS_FILE] = CHECKSUMS_FILE
-        write_json(self.building / _PLACING, names)
+        old = dict.fromkeys(self._old_shards())
+        write_json(self.building / _PLACING, {**old, **names})
         self._place()
 
     def _place(self):
@@ -139,19 +142,26 @@ class RecordSetWriter:
         if manifest.exists():
             remove(self.directory / MANIFEST)
             _flush_directory(self.directory)
-            for name, temporary in names.items():
-                # A list from elsewhere may name any file.
-                temporary = self.building / os.path.basename(temporary)
-                if _is_of_a_set(name) and temporary.is_file():
-                    temporary.replace(self.directory / name)
-            for path in list(self.directory.iterdir()):  # of a set before
-                if _SHARD.fullmatch(path.name) and path.name not in names:
+            # A list from elsewhere may name any file.
+            for name in filter(_is_of_a_set, names):
+                path = self.directory / name
+                temporary = self.building / os.path.basename(names[name] or "")
+                if names[name] is None:
                     remove(path)
+                elif temporary.is_file():
+                    temporary.replace(path)
             _flush_directory(self.directory)
             manifest.replace(self.directory / MANIFEST)
             _flush_directory(self.directory)
         self.clear(lambda path: path.name == _PLACING)
         remove(self.building / _PLACING)
+
+    def _old_shards(self):
+        """Names of the shards of the set that is replaced, list of str."""
+        with contextlib.suppress(ValueError):  # its listing is damaged
+            names = verify_checksums(self.directory, names=[])
+            return list(filter(_SHARD.fullmatch, names))
+        return []
 
     def _clear_unfinished(self):
         """Remove half-written files, and all if there is no finished part."""
@@ -208,19 +218,27 @@ class RecordSetWriter:
                 )
 
 
-def finish_placing(directory):
-    """Complete a set whose writer was stopped when it was placing the files.
+def clean_up(directory):
+    """Do what a writer that was killed has left to do.
+
+    A set whose files were being placed is completed; temporary files other than
+    finished parts are removed.
 
     Args:
         directory: path.
 
     Returns:
-        bool, whether one was.
+        bool, whether a set was completed.
+
+    Raises:
+        RuntimeError: another process is writing a set to the directory.
     """
-    if not (as_path(directory) / _BUILDING / _PLACING).exists():
-        return False
-    with RecordSetWriter(directory, b"", overwrite=True):
-        return True
+    building = as_path(directory) / _BUILDING
+    is_complete = (building / _PLACING).exists()
+    if building.exists():
+        with RecordSetWriter(directory, b"", overwrite=True):
+            pass
+    return is_complete
 
 
 def _is_of_a_set(name):

@@ -15,6 +15,7 @@ from data_pipeline.base.files import copy_tree
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import build as builder
 from data_pipeline.records import held_out
+from data_pipeline.records import processes
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.manifest import verify_records
 from data_pipeline.records.reading import parse_records
@@ -100,9 +101,9 @@ def test_bytes_depend_on_text_settings_and_seed_only(corpus, tmp_path):
 class InProcess:
     """Executor that runs a job at its submission, in this process."""
 
-    def __init__(self, processes, mp_context, initializer, initargs):
+    def __init__(self, max_workers, mp_context, initializer, initargs):
         tokenizer, settings, _ = initargs
-        builder._worker.update(tokenizer=tokenizer, settings=settings)
+        processes._worker.update(tokenizer=tokenizer, settings=settings)
 
     def submit(self, function, job):
         future = concurrent.futures.Future()
@@ -110,7 +111,7 @@ class InProcess:
         return future
 
     def shutdown(self, cancel_futures=False):
-        builder._worker.clear()
+        processes._worker.clear()
 
 
 def test_any_number_of_processes(corpus, tmp_path, monkeypatch):
@@ -118,9 +119,9 @@ def test_any_number_of_processes(corpus, tmp_path, monkeypatch):
     name = "concurrent.futures.ProcessPoolExecutor"
     monkeypatch.setattr(name, InProcess)
     with small_parts():
-        for processes in (1, 2, 3):
-            options = ("--processes", processes, "--both-directions")
-            build(corpus, tmp_path / str(processes), *options)
+        for number in (1, 2, 3):
+            options = ("--processes", number, "--both-directions")
+            build(corpus, tmp_path / str(number), *options)
     one, two, three = (digests(tmp_path / name) for name in "123")
     assert one == two == three and len(one) > 10
 
@@ -435,7 +436,7 @@ def test_one_line_errors(corpus, tmp_path, capsys, monkeypatch):
         assert options[0].split("=")[0] in capsys.readouterr().err
 
 
-def test_settings_of_a_file_and_of_another_set(corpus, tmp_path):
+def test_settings_of_a_file_and_of_another_set(corpus, tmp_path, capsys):
     file = tmp_path / "settings.yaml"
     file.write_text("sequence_length: 32\nspans: subwords\n")
     build(corpus, tmp_path / "a", "--settings", file)
@@ -460,3 +461,9 @@ def test_settings_of_a_file_and_of_another_set(corpus, tmp_path):
     assert third["text_format"] != "running"
     first, second = (read_manifest(tmp_path / name) for name in "ab")
     assert (first.spans, first.sequence_length) == ("subwords", 64)
+    # One that was changed is read without the set's checksums alone.
+    plan.write_text(plan.read_text().replace("running", "sentences"))
+    assert run_build(corpus, tmp_path / "f", "--settings", plan) == 1
+    assert f"{plan} is damaged" in capsys.readouterr().err
+    (tmp_path / "c" / "SHA256SUMS").unlink()
+    build(corpus, tmp_path / "f", "--settings", plan)

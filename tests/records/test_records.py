@@ -147,8 +147,8 @@ def test_failure_while_files_are_placed(tmp_path, monkeypatch):
         for directory in (old, new):
             with pytest.raises(FileNotFoundError, match="there is no manifest"):
                 read_manifest(directory)
-            assert writer.finish_placing(directory)
-            assert not writer.finish_placing(directory)
+            assert writer.clean_up(directory)
+            assert not writer.clean_up(directory)
             assert read_manifest(directory).num_records("train") == 18
             assert verify_records(directory) == []
             # No shard of the old set stays: it had more.
@@ -253,9 +253,13 @@ def test_files_that_are_not_ours_stay(tmp_path):
     (tmp_path / "other" / "spiece.model").write_bytes(b"another model")
     with pytest.raises(FileExistsError, match="a file spiece.model that bel"):
         write_set(tmp_path / "other")
-    (tmp_path / "set" / "notes.txt").write_text("precious")
+    for name in ("notes.txt", "train-00009.tfrecord"):
+        (tmp_path / "set" / name).write_text("precious")
+        write_set(tmp_path / "set", (5,), overwrite=True)
+        assert (tmp_path / "set" / name).read_text() == "precious"
+    (tmp_path / "set" / "SHA256SUMS").write_text("damaged")
     write_set(tmp_path / "set", (5,), overwrite=True)
-    assert (tmp_path / "set" / "notes.txt").read_text() == "precious"
+    assert verify_records(tmp_path / "set") == []
 
 
 def test_what_links_and_lists_lead_to_stays(tmp_path):
@@ -284,7 +288,7 @@ def test_what_links_and_lists_lead_to_stays(tmp_path):
     ):
         write_json(building / "placing.json", {name: path})
         (building / "manifest.json").write_text("{}")
-        assert writer.finish_placing(tmp_path / "set")
+        assert writer.clean_up(tmp_path / "set")
         assert not shard.exists()
     write_set(tmp_path / "set", overwrite=True)
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "moved", "set"]

@@ -472,6 +472,10 @@ def test_killed_when_it_was_complete(made, corpus, tmp_path, monkeypatch):
     assert run(corpus, output) == 0
     assert not (output / ".building").exists()
     assert digests(output) == digests(made / "complete")
+    (output / ".building").mkdir()
+    (output / ".building" / "lock").touch()
+    assert run(corpus, output) == 0
+    assert not (output / ".building").exists()
     shutil.copytree(made / "stopped" / ".building", output / ".building")
     assert run(corpus, output) == 0
     assert (output / ".building" / "train-0.sha256").exists()

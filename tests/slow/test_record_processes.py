@@ -15,6 +15,7 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import beam as beam_records
 from data_pipeline.records import build
 from data_pipeline.records import part
+from data_pipeline.records import processes
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.manifest import verify_records
 from data_pipeline.records.schema import RecordSettings
@@ -90,7 +91,7 @@ def die(job):
 
 
 def test_worker_that_dies(corpus, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(build, "_work", die)
+    monkeypatch.setattr(processes, "_work", die)
     assert run(corpus, tmp_path / "set", "--processes", 2) == 1
     assert "a worker process died" in capsys.readouterr().err
     assert not (tmp_path / "set").exists()

@@ -12,7 +12,7 @@ import warnings
 
 import pytest
 
-from data_pipeline.records import build
+from data_pipeline.records import held_out
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.tokenization.hugging_face import read_tokenizer
@@ -100,7 +100,7 @@ def _builds(directory):
     with small_parts(), _quiet():
         run_build(corpus, whole)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(build.held_out, "numbered_parts", _first_part)
+            patch.setattr(held_out, "numbered_parts", _first_part)
             run_build(corpus, stopped)
     expected, building = digests(whole), stopped / ".building"
 
@@ -132,7 +132,7 @@ def _quiet():
             yield errors
 
 
-_numbered_parts = build.held_out.numbered_parts
+_numbered_parts = held_out.numbered_parts
 
 
 def _first_part(*arguments):
