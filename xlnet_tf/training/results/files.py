@@ -3,7 +3,6 @@
 from data_pipeline.base.command_line import warnings_in_a_line
 from data_pipeline.base.files import as_path
 from data_pipeline.base.models import RESULTS_FILE
-from data_pipeline.tasks.readers.columns import parse_columns
 from xlnet_tf.training.log import draw_losses
 from xlnet_tf.training.results.analysis import analyse
 from xlnet_tf.training.results.analysis import notes_of
@@ -48,7 +47,7 @@ def write_all(directory, data, model, examples, decoded, rows, **results):
         details=model.details(rows),
         analysis=analyse(task, examples, decoded, labels),
         # Which `evaluate` reads again.
-        columns=parse_columns(task, data.columns),
+        columns=data.columns,
         **results,
     )
     draw_losses(directory)
