@@ -11,7 +11,7 @@ from data_pipeline.base.progress import track
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import TextExample
-from data_pipeline.tasks.readers.formats import is_table
+from data_pipeline.tasks.table import is_table
 from data_pipeline.tasks.task_data import tell_guess
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import FIRST_SEGMENT
@@ -98,13 +98,13 @@ def read_file(model, stored, file, columns=None):
                 for row, text in enumerate(examples, start=1)
             ]
     else:
-        split = "test"  # its labels may be missing
+        name = "test"  # its labels may be missing
         if not is_file and reading.find_split(task, file, "dev", columns):
-            split = "dev"
-        columns, guessed = reading.find_columns(
-            task, file, split, columns, results.get("columns")
+            name = "dev"
+        split = reading.find_columns(
+            task, file, name, columns, results.get("columns")
         )
-        examples = reading.read_examples(task, file, split, columns)
+        examples, guessed = split.examples(), split.guessed
         # An export does not answer an empty source or document.
         names = {"sequence_to_sequence": "source", "ranking": "document"}
         if kind in names:

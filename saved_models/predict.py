@@ -21,8 +21,8 @@ import numpy as np
 from data_pipeline.base import command_line
 from data_pipeline.base.files import json_line
 from data_pipeline.base.progress import track
-from data_pipeline.tasks.readers.formats import is_json_lines
-from data_pipeline.tasks.readers.formats import is_table
+from data_pipeline.tasks.table import is_json_lines
+from data_pipeline.tasks.table import is_table
 from data_pipeline.tasks.task_data import tell_guess
 from saved_models.client.client import connect
 from saved_models.client.client import inputs_of

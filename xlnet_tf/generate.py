@@ -91,8 +91,8 @@ def read_prompts(options):
     Raises:
         ValueError: if there are none, or a line has no prompt.
     """
-    from data_pipeline.tasks.readers.formats import is_json_lines
-    from data_pipeline.tasks.readers.formats import is_table
+    from data_pipeline.tasks.table import is_json_lines
+    from data_pipeline.tasks.table import is_table
     from saved_models.client.rows import read_json_lines
     from saved_models.client.rows import read_texts
 

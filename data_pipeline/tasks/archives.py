@@ -1,36 +1,31 @@
 """Files of a directory or an archive, or a single file, read in place."""
 
 import contextlib
-import errno
 import fnmatch
 import functools
-import gzip
 import io
 import json
-import lzma
 import os
 import pathlib
 import posixpath
 import tarfile
 import weakref
-import zipfile
-import zlib
 
-from fsspec.compression import compr
 from fsspec.implementations.tar import TarFileSystem
 from fsspec.implementations.zip import ZipFileSystem
-from fsspec.utils import infer_compression
 
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_remote
 from data_pipeline.base.files import local_copy
 from data_pipeline.base.files import names_below
 from data_pipeline.base.files import size_of
-from data_pipeline.base.limits import ExpandedFile
 from data_pipeline.text import saved_datasets
-from data_pipeline.text.arrow_io import ZSTD_ENDINGS
-from data_pipeline.text.arrow_io import ZstdFile
 from data_pipeline.text.columnar import is_columnar
+from data_pipeline.text.files import TextError
+from data_pipeline.text.files import damage_named
+from data_pipeline.text.files import decompressed
+from data_pipeline.text.files import limited
+from data_pipeline.text.files import sizes_and_times
 
 _ARCHIVE_ENDINGS = (
     ".zip",
@@ -39,24 +34,6 @@ _ARCHIVE_ENDINGS = (
     ".tar.gz",
     ".tar.bz2",
     ".tar.xz",
-)
-_TAR_ENDINGS = {
-    ".gz": "gzip",
-    ".tgz": "gzip",
-    ".bz2": "bz2",
-    ".xz": "xz",
-}
-# Lists and objects in JSON that is read as a whole, at 72 bytes each.
-_MOST_CONTAINERS = 2**23
-_DAMAGE = (
-    EOFError,
-    zlib.error,
-    lzma.LZMAError,
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    gzip.BadGzipFile,
-    # For unknown, or damaged, versions and compression methods.
-    NotImplementedError,
 )
 
 
@@ -74,6 +51,7 @@ def open_tree(path):
 
     Raises:
         FileNotFoundError: `path` does not exist.
+        ValueError: an archive is damaged.
     """
     path = as_path(os.path.expanduser(os.fspath(path)))
     if path.is_dir():
@@ -84,16 +62,8 @@ def open_tree(path):
             f"there is no file or directory {path}, seen from {os.getcwd()}."
         )
     if _is_archive(path):
-        return _archive(str(path), *_version(path))
+        return _archive(str(path), *sizes_and_times([str(path)]))
     return Tree(str(path.parent), path.name)
-
-
-def _version(path):
-    """Time and size of a file, by which a new version is noticed."""
-    status = path.stat()
-    if is_remote(path):
-        return status.mtime, status.length
-    return status.st_mtime_ns, status.st_size
 
 
 def _is_archive(path):
@@ -104,34 +74,205 @@ def _is_archive(path):
     )
 
 
-@contextlib.contextmanager
-def open_text(tree, name, newline=""):
-    """Context manager of a file as UTF-8 text, without a byte order mark.
+class Tree:
+    """Files of a directory or an archive, named with forward slashes.
 
     Args:
-        tree: Tree.
-        name: str.
-        newline: str, as in `open`.
+        path: str, the directory or archive.
+        file: str, name of the only file, or None for all files.
+        archive: fsspec file system of an archive, or None for a directory.
 
-    Raises:
-        ValueError: the file is not UTF-8; the message names the line.
+    Attributes:
+        path: str.
+        file: str or None.
+        is_file: bool.
     """
-    if is_columnar(name):
-        place = tree.place(name)
-        raise ValueError(f"{place}: this task reads no Parquet or Arrow files.")
-    try:
-        with tree.open(name) as file:
-            yield io.TextIOWrapper(file, "utf-8-sig", newline=newline)
-    except UnicodeDecodeError:
-        # The decoder works on blocks, so search for the line.
-        with tree.open(name) as file:
-            for number, line in enumerate(file, start=1):
-                decode(line, tree.place(name), number)
-        raise
+
+    def __init__(self, path, file=None, archive=None):
+        self.path = path
+        self.file = file
+        self.is_file = file is not None
+        self._archive = archive
+        if archive is not None:
+            self._size = size_of(path)
+            self._stored = _members(path, archive)
+            self._names = sorted(self._stored)
+
+    def place(self, name):
+        """Path of a file or folder for messages, str."""
+        return os.path.join(self.path, *name.split("/"))
+
+    def bases(self, folder):
+        """Folders that may hold a set published as `folder`, list of str."""
+        if self._archive is None:
+            return ["", folder or "data"]
+        folders = {
+            parent.as_posix()
+            for name in self._names
+            for parent in list(pathlib.PurePosixPath(name).parents)[:-1]
+        }
+        tops = {name.partition("/")[0] for name in self._names}
+        same_name = [x for x in folders if posixpath.basename(x) == folder]
+        only_top = sorted(tops & folders) if len(tops) == 1 else []
+        return ["", *sorted(same_name, key=len), *only_top]
+
+    def has(self, name):
+        """Whether a file exists."""
+        if self._archive is None:
+            return as_path(self.place(name)).is_file()
+        return name in self._stored
+
+    def matching(self, pattern):
+        """Sorted names of the files that match a pattern.
+
+        Args:
+            pattern: str, a folder that is none, and a name that is one.
+        """
+        if self._archive is not None:
+            return fnmatch.filter(self._names, pattern)
+        folder, name = posixpath.split(pattern)
+        top = as_path(self.place(folder) if folder else self.path)
+        return sorted(posixpath.join(folder, x.name) for x in top.glob(name))
+
+    def names_under(self, folder):
+        """Sorted names of all files below a folder."""
+        if self._archive is not None:
+            return [x for x in self._names if x.startswith(f"{folder}/")]
+        top = as_path(self.place(folder))
+        below = names_below(top) if top.is_dir() else []
+        names = [posixpath.join(folder, name) for name in below]
+        return sorted(filter(_is_data, map(posixpath.normpath, names)))
+
+    @contextlib.contextmanager
+    def open(self, name):
+        """Context manager of a file as a decompressed binary stream."""
+        if self._archive is not None:
+            with self._opened(name) as member:
+                file = limited(member, self._size, self.path)
+                yield decompressed(file, name, self.path)
+            return
+        path = self.place(name)
+        # Not `fsspec.open`, which takes "[1]" in a name for a pattern.
+        with local_copy(path) as copy, copy.open("rb") as file:
+            yield decompressed(file, name, path)
+
+    def _opened(self, name):
+        """The binary file of a member of an archive."""
+        with damage_named(self.path):
+            try:
+                return self._archive.open(self._stored[name])
+            # Links that lead nowhere or to themselves (RecursionError),
+            # members with a password, devices, and names that are not UTF-8.
+            except (
+                LookupError,
+                RuntimeError,
+                AttributeError,
+                UnicodeDecodeError,
+            ) as error:
+                raise TextError(
+                    f"{self.place(name)}: the member of the archive is not a "
+                    f"file ({error})."
+                ) from None
+
+    @contextlib.contextmanager
+    def open_text(self, name, newline=""):
+        """Context manager of a file as UTF-8 text, without a byte order mark.
+
+        Args:
+            name: str.
+            newline: str, as in `open`.
+
+        Raises:
+            ValueError: the file is not UTF-8; the message names the line.
+        """
+        place = self.place(name)
+        if is_columnar(name):
+            raise ValueError(
+                f"{place}: this task reads no Parquet or Arrow files."
+            )
+        try:
+            with self.open(name) as file:
+                yield io.TextIOWrapper(file, "utf-8-sig", newline=newline)
+        except UnicodeDecodeError:
+            # The decoder works on blocks, so search for the line.
+            with self.open(name) as file:
+                for number, line in enumerate(file, start=1):
+                    _decoded(line, place, number)
+            raise
+
+    def read_texts(self, names):
+        """Yield the name and the text of each file, in any order.
+
+        Args:
+            names: list of str.
+
+        Raises:
+            ValueError: a file is not UTF-8; the message names the line.
+        """
+        if isinstance(self._archive, TarFileSystem):
+            # Front to back: seeking back would decompress all again.
+            stored = self._archive.index
+            names = sorted(
+                names, key=lambda name: stored[self._stored[name]][1]
+            )
+        for name in names:
+            with self.open(name) as file:
+                yield name, _decoded(file.read(), self.place(name))
 
 
-def decode(data, place, first_line=1):
-    """Decode UTF-8 bytes, without a byte order mark.
+@functools.lru_cache(maxsize=4)
+def _archive(path, size_and_time):
+    """Tree of an archive, cached, as listing may decompress all of it."""
+    with contextlib.ExitStack() as stack:
+        with local_copy(path) as copy:
+            # Stays open when the copy of a file in a bucket is removed.
+            file = stack.enter_context(copy.open("rb"))
+        tree = Tree(path, archive=_file_system(path, file))
+        weakref.finalize(tree, stack.pop_all().close)
+    return tree
+
+
+def _file_system(path, file):
+    """The fsspec file system of an archive."""
+    with damage_named(path):
+        if not path.lower().endswith(".zip"):
+            name = path.lower().replace(".tgz", ".gz")
+            return TarFileSystem(decompressed(file, name, path))
+        try:
+            return ZipFileSystem(file)
+        except UnicodeDecodeError as error:
+            raise TextError(
+                f"{path}: the archive is damaged, the name of a member is not "
+                f"UTF-8 ({error}). Fetch it again."
+            ) from None
+
+
+def _members(path, archive):
+    """dict of the name of each file of an archive to the stored name."""
+    with damage_named(path):
+        try:
+            members = archive.find("")
+        except IndexError:
+            raise TextError(
+                f"{path}: the archive is damaged, a member of it has no "
+                "name. Fetch it again."
+            ) from None
+    # Members may begin with "./".
+    stored = {name.removeprefix("./"): name for name in members}
+    return {name: stored[name] for name in filter(_is_data, stored)}
+
+
+def _is_data(name):
+    """Whether a member is neither a folder nor metadata of macOS."""
+    return not (
+        name.endswith("/")
+        or name.startswith("__MACOSX/")
+        or posixpath.basename(name).startswith(".")
+    )
+
+
+def _decoded(data, place, first_line=1):
+    """The text of UTF-8 bytes, without a byte order mark.
 
     Args:
         data: bytes.
@@ -163,19 +304,11 @@ def parse_json(text, place, first_line=1):
         first_line: int, the number of the first line.
 
     Raises:
-        ValueError: the text is empty; or it is broken, where the message
-            names the row; or it opens more lists and objects than any task's.
+        ValueError: the text is empty, or it is broken, where the message
+            names the row.
     """
     if not text.strip():
         raise ValueError(f"{place}: the file is empty.")
-    if len(text) > _MOST_CONTAINERS:
-        count = text.count("[") + text.count("{")
-        if count > _MOST_CONTAINERS:
-            raise ValueError(
-                f"{place}, row {first_line} or below: JSON of {count:,} lists "
-                f"and objects; expected at most {_MOST_CONTAINERS:,}. Divide "
-                "it into several files."
-            )
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -199,195 +332,3 @@ def checked_text(value):
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
-
-
-class Tree:
-    """Files of a directory or an archive, named with forward slashes.
-
-    Args:
-        path: str, the directory or archive.
-        file: str, name of the only file, or None for all files.
-        archive: fsspec file system of an archive, or None for a directory.
-    """
-
-    def __init__(self, path, file=None, archive=None):
-        self.path = path
-        self.file = file
-        self.is_file = file is not None
-        self._archive = archive
-        if archive is not None:
-            try:
-                with _damage_named(path):
-                    members = archive.find("")
-            except IndexError:
-                raise ValueError(
-                    f"{path}: the archive is damaged, a member of it has no "
-                    "name. Fetch it again."
-                ) from None
-            # Members may begin with "./".
-            self._stored = {name.removeprefix("./"): name for name in members}
-            self._names = sorted(filter(_is_data, self._stored))
-
-    def place(self, name):
-        """Path of a file or folder for messages, str."""
-        return os.path.join(self.path, *name.split("/"))
-
-    def bases(self, folder):
-        """Folders that may hold a set published as `folder`, list of str."""
-        if self._archive is None:
-            return ["", folder or "data"]
-        folders = {
-            parent.as_posix()
-            for name in self._names
-            for parent in list(pathlib.PurePosixPath(name).parents)[:-1]
-        }
-        tops = {name.partition("/")[0] for name in self._names}
-        same_name = [x for x in folders if posixpath.basename(x) == folder]
-        only_top = sorted(tops & folders) if len(tops) == 1 else []
-        return ["", *sorted(same_name, key=len), *only_top]
-
-    def has(self, name):
-        """Whether a file exists."""
-        if self._archive is None:
-            return as_path(self.place(name)).is_file()
-        return name in self._names
-
-    def matching(self, pattern):
-        """Sorted names of the files that match a pattern.
-
-        Args:
-            pattern: str, a folder that is none, and a name that is one.
-        """
-        if self._archive is not None:
-            return fnmatch.filter(self._names, pattern)
-        folder, name = posixpath.split(pattern)
-        top = as_path(self.place(folder) if folder else self.path)
-        return sorted(posixpath.join(folder, x.name) for x in top.glob(name))
-
-    def names_under(self, folder):
-        """Sorted names of all files below a folder."""
-        if self._archive is not None:
-            return [x for x in self._names if x.startswith(f"{folder}/")]
-        top = as_path(self.place(folder))
-        below = names_below(top) if top.is_dir() else []
-        names = [posixpath.join(folder, name) for name in below]
-        return sorted(filter(_is_data, map(posixpath.normpath, names)))
-
-    @contextlib.contextmanager
-    def open(self, name):
-        """Context manager of a file as a decompressed binary stream."""
-        if self._archive is None:
-            path = self.place(name)
-            with _damage_named(path), local_copy(path) as copy:
-                # Not `fsspec.open`, which takes "[1]" in a name for a pattern.
-                opener = _opener(copy.name)
-                with copy.open("rb") as raw:
-                    if opener is None:
-                        yield raw
-                        return
-                    with opener(raw) as file:
-                        yield _expanded(file, path)
-            return
-        with _damage_named(self.path):
-            with self._opened(name) as file:
-                yield _expanded(file, self.path)
-
-    def _opened(self, name):
-        """The binary file of a member of an archive."""
-        try:
-            return self._archive.open(self._stored[name])
-        # Links that lead nowhere or to themselves (RecursionError), members
-        # with a password, devices, and names that are not UTF-8.
-        except (
-            LookupError,
-            RuntimeError,
-            AttributeError,
-            UnicodeDecodeError,
-        ) as error:
-            raise ValueError(
-                f"{self.place(name)}: the member of the archive is not a file "
-                f"({error})."
-            ) from None
-
-    def read_many(self, names):
-        """Yield (name, bytes) of each file, in any order."""
-        if isinstance(self._archive, TarFileSystem):
-            # Front to back: seeking back would decompress all again.
-            stored = self._archive.index
-            names = sorted(
-                names, key=lambda name: stored[self._stored[name]][1]
-            )
-        for name in names:
-            with self.open(name) as file:
-                yield name, file.read()
-
-
-@functools.lru_cache(maxsize=4)
-def _archive(path, *version):
-    """Tree of an archive, cached, as listing may decompress all of it."""
-    with _damage_named(path), local_copy(path) as copy:
-        # Stays open when the copy of a file in a bucket is removed.
-        file = copy.open("rb")
-        try:
-            tree = Tree(path, archive=_file_system(path, file))
-        except BaseException:
-            file.close()
-            raise
-        weakref.finalize(tree, file.close)
-        return tree
-
-
-def _file_system(path, file):
-    if path.lower().endswith(".zip"):
-        try:
-            return ZipFileSystem(file)
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}: the archive is damaged, the name of a member is not "
-                f"UTF-8 ({error}). Fetch it again."
-            ) from None
-    compression = _TAR_ENDINGS.get(os.path.splitext(path.lower())[1])
-    if compression is not None:
-        file = _expanded(compr[compression](file), path)
-    return TarFileSystem(file)
-
-
-def _opener(name):
-    """Function that opens a compressed file by its name, or None."""
-    if os.path.splitext(name.lower())[1] in ZSTD_ENDINGS:
-        return ZstdFile
-    compression = infer_compression(name)
-    if compression is None:
-        return None
-    return functools.partial(compr[compression], mode="r")
-
-
-def _expanded(file, path):
-    """The decompressed bytes of a file of the archive or file at a path."""
-    stored_bytes = size_of(path)
-    return io.BufferedReader(ExpandedFile(file, stored_bytes, path))
-
-
-def _is_data(name):
-    """Whether a member is neither a folder nor metadata of macOS."""
-    return not (
-        name.endswith("/")
-        or name.startswith("__MACOSX/")
-        or posixpath.basename(name).startswith(".")
-    )
-
-
-@contextlib.contextmanager
-def _damage_named(path):
-    try:
-        yield
-    except (OSError, *_DAMAGE) as error:
-        # Damaged data gives an error without a number, or that of a seek
-        # before 0.
-        is_damage = isinstance(error, _DAMAGE)
-        if not is_damage and error.errno not in (None, errno.EINVAL):
-            raise
-        raise ValueError(
-            f"{path}: the compressed file is damaged, cut short or of another "
-            f"kind ({error}). Fetch it again."
-        ) from None

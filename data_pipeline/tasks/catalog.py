@@ -6,9 +6,9 @@ from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import own_splits
 from data_pipeline.tasks.examples import splits_named
 from data_pipeline.tasks.glue import GLUE_TASKS
-from data_pipeline.tasks.readers.formats import TABLE_ENDINGS
 from data_pipeline.tasks.readers.pairs import PAIR_TASKS
 from data_pipeline.tasks.readers.reviews import TOPIC_AND_REVIEW_TASKS
+from data_pipeline.tasks.table import TABLE_ENDINGS
 
 _TEXT = ("text", "sentence", "review", "content")
 _FIRST = ("text", "text_a", "sentence1", "premise", "question1", "question")

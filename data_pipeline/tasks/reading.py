@@ -6,10 +6,17 @@ A path is a directory, an archive, which is read in place, or a single file.
 
 import dataclasses
 import os
+import posixpath
 import warnings
 
+from data_pipeline.tasks.archives import Tree
 from data_pipeline.tasks.archives import open_tree
 from data_pipeline.tasks.catalog import find_task
+from data_pipeline.tasks.columns import Columns
+from data_pipeline.tasks.columns import guess_columns
+from data_pipeline.tasks.columns import has_columns
+from data_pipeline.tasks.columns import named_column
+from data_pipeline.tasks.columns import parse_columns
 from data_pipeline.tasks.examples import SPLITS
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import TaskSpec
@@ -21,13 +28,11 @@ from data_pipeline.tasks.readers import pairs
 from data_pipeline.tasks.readers import reviews
 from data_pipeline.tasks.readers import squad
 from data_pipeline.tasks.readers import tables
-from data_pipeline.tasks.readers.columns import parse_columns
-from data_pipeline.tasks.readers.formats import find_table
-from data_pipeline.tasks.readers.guess import guess_columns
-from data_pipeline.tasks.readers.guess import has_columns
-from data_pipeline.tasks.readers.guess import named_columns
-from data_pipeline.tasks.readers.guess import refuse_pairs
 from data_pipeline.tasks.splitting import hold_out
+from data_pipeline.tasks.table import Table
+from data_pipeline.tasks.table import find_table
+from data_pipeline.tasks.table import is_table
+from data_pipeline.tasks.table import open_table
 from data_pipeline.tasks.task_data import TaskData
 from data_pipeline.tasks.tfds import read_by_name
 
@@ -45,6 +50,60 @@ _READERS = {
 # Their splits are folders, not files.
 _FOLDER_READERS = ("race", "review_directory", "emails")
 _HELD_OUT = ("dev", "dev_mismatched")
+
+
+@dataclasses.dataclass
+class Split:
+    """A split of a task that was found; a table is open, and is read once.
+
+    Attributes:
+        task: TaskSpec.
+        name: str, "train", "dev" or "test" and so on.
+        tree: Tree that it is in.
+        path: str, its file or folder in the tree.
+        columns: dict of role to str, columns to read, see `parse_columns`.
+        guessed: dict, those of `columns` that were guessed.
+        table: Table, or None for other layouts.
+    """
+
+    task: TaskSpec
+    name: str
+    tree: Tree
+    path: str
+    columns: dict
+    guessed: dict = dataclasses.field(default_factory=dict)
+    table: Table | None = None
+
+    @property
+    def place(self):
+        """Path for messages, str."""
+        return self.tree.place(self.path)
+
+    @property
+    def file(self):
+        """Name of the file, str."""
+        return posixpath.basename(self.path)
+
+    @property
+    def is_test(self):
+        """Whether labels may be missing."""
+        return self.name.startswith("test")
+
+    def where(self, row):
+        """The place of an example in a row, str."""
+        return f"{self.file}, row {row}"
+
+    def rows(self):
+        """Yield the rows of the table, as `Columns.rows`."""
+        columns = Columns(self.table, self.task, self.columns, self.is_test)
+        return columns.rows()
+
+    def examples(self):
+        """Read the examples, as `read_examples`."""
+        examples = _READERS[self.task.reader](self)
+        if not examples:
+            raise ValueError(f"{self.place}: the file holds no examples.")
+        return examples
 
 
 def read_examples(
@@ -66,8 +125,7 @@ def read_examples(
         split: "train", "dev" or "test"; for MNLI also "dev_mismatched" and
             "test_mismatched". Only test splits may lack labels.
         columns: columns to read, "text=review,label=stars" or a dict, see
-            `data_pipeline.tasks.readers.columns.parse_columns`; None: usual
-            names.
+            `data_pipeline.tasks.columns.parse_columns`; None: usual names.
 
     Returns:
         list of examples, see `data_pipeline.tasks.examples`.
@@ -87,13 +145,7 @@ def read_examples(
     ```
     """
     spec = find_task(task)
-    _check_split(split)
-    parse_columns(spec, columns)
-    tree = open_tree(path)
-    name = tree.file if tree.is_file else _find(spec, tree, split, columns)
-    if name is None or spec.reader in _FOLDER_READERS and tree.is_file:
-        raise FileNotFoundError(_not_there(spec, path, split))
-    return _READERS[spec.reader](tree, name, spec, split, columns)
+    return _open(spec, path, split, parse_columns(spec, columns)).examples()
 
 
 def read_texts(path, columns=None):
@@ -114,14 +166,22 @@ def read_texts(path, columns=None):
             has pairs of texts, of which `columns` do not choose one.
     """
     task = find_task("classification")
-    of_texts = {role: task.columns[role] for role in ("text", "id")}
-    task = dataclasses.replace(task, name="texts", columns=of_texts)
+    roles = {role: task.columns[role] for role in ("text", "id")}
+    task = dataclasses.replace(task, name="texts", columns=roles)
+    given = parse_columns(task, columns)
     tree = open_tree(path)
-    if "text" not in (parse_columns(task, columns) or {}):
-        second = find_task("regression").columns["text_pair"]
-        refuse_pairs(tree, tree.file, task, second)
-    columns, guessed = guess_columns(tree, tree.file, task, columns)
-    rows = tables.read_rows(tree, tree.file, task, "test", columns)
+    table = open_table(tree, tree.file, task)
+    second = find_task("regression").columns["text_pair"]
+    pair = named_column(table, second)
+    if pair is not None and "text" not in given:
+        raise ValueError(
+            f"{table.place} has pairs of texts, the second ones in the column "
+            f"{pair!r}. `saved_models.predict` answers pairs in JSON lines: "
+            "--inputs FILE --signature pairs. To read one text of each, name "
+            "it: --columns text=COLUMN."
+        )
+    guessed = guess_columns(table, task, given)
+    rows = Columns(table, task, {**given, **guessed}, is_test=True).rows()
     return [values["text"] for _, values in rows], guessed
 
 
@@ -158,16 +218,97 @@ def find_split(task, path, split, columns=None):
     task = find_task(task)
     _check_split(split)
     tree = open_tree(path)
-    if tree.is_file:
-        return tree.place(tree.file) if split == "train" else None
-    name = _find(task, tree, split, columns)
+    if tree.is_file and split != "train":
+        return None
+    name = _find(task, tree, split, parse_columns(task, columns))
     return None if name is None else tree.place(name)
 
 
-def _find(task, tree, split, columns=None):
-    """Name of the file or folder of a split in a tree, or None."""
+def find_columns(task, path, split, columns=None, of_run=None):
+    """Open a split with its columns, those too that its names do not tell.
 
-    def found(name, is_compressed):
+    Args:
+        task: str or TaskSpec.
+        path: as in `read_examples`. A single file is any split.
+        split: str.
+        columns: as in `read_examples`; what is given is not guessed.
+        of_run: dict of role to column that a run read, or None. Where the
+            split has them, those that are not given are taken.
+
+    Returns:
+        Split, with its columns; `examples` reads it.
+
+    Raises:
+        FileNotFoundError: `path` does not exist or lacks the split.
+        ValueError: `columns` or a file is wrong.
+    """
+    task = find_task(task)
+    given = parse_columns(task, columns)
+    opened = None
+    if of_run:
+        both = parse_columns(task, {**of_run, **given})
+        opened = _opened(task, open_tree(path), split, both)
+        if opened is not None and (
+            opened.table is None
+            or has_columns(opened.table, task, opened.columns)
+        ):
+            return opened
+    opened = opened or _open(task, path, split, given)
+    if opened.table is not None:
+        opened.guessed = guess_columns(opened.table, task, given)
+    opened.columns = {**given, **opened.guessed}
+    second = "text_pair"
+    if second in (of_run or {}) and second not in opened.columns:
+        if named_column(opened.table, task.columns[second]) is None:
+            raise ValueError(
+                f"{opened.place}: the run read pairs of texts, and no column "
+                "is known to have the second ones. Name it: --columns "
+                "text_pair=COLUMN."
+            )
+    return opened
+
+
+def _open(task, path, split, columns):
+    """The Split of `_opened`; FileNotFoundError without it."""
+    opened = _opened(task, open_tree(path), split, columns)
+    if opened is None:
+        raise FileNotFoundError(_not_there(task, path, split))
+    return opened
+
+
+def _opened(task, tree, split, columns):
+    """Open a split, or a single file as this split.
+
+    Args:
+        task: TaskSpec.
+        tree: Tree.
+        split: str.
+        columns: dict of `parse_columns`.
+
+    Returns:
+        Split, or None.
+    """
+    _check_split(split)
+    path = _find(task, tree, split, columns)
+    if path is None:
+        return None
+    opened = Split(task, split, tree, path, columns)
+    is_pairs = task.reader == "pairs"
+    if task.reader in ("table", "ranking") or (is_pairs and is_table(path)):
+        opened.table = open_table(tree, path, task)
+    elif is_pairs:
+        opened.table = pairs.open_lines(
+            tree, path, task, columns, opened.is_test
+        )
+    return opened
+
+
+def _find(task, tree, split, columns):
+    """Name of the file or folder of a split in a tree, or None."""
+    if tree.is_file:
+        return None if task.reader in _FOLDER_READERS else tree.file
+
+    def existing(name, is_compressed):
         if task.reader == "pairs":
             return pairs.find(tree, name, task, columns)
         if task.reader in _FOLDER_READERS:
@@ -178,7 +319,7 @@ def _find(task, tree, split, columns=None):
         for base in tree.bases(task.folder):
             for candidate in task.files.get(split, ()):
                 name = f"{base}/{candidate}" if base else candidate
-                if path := found(name, is_compressed):
+                if path := existing(name, is_compressed):
                     return path
     return None
 
@@ -229,14 +370,16 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
     """
     task, guessed = find_task(name), {}
     if path is not None:
-        columns, guessed = find_columns(task, path, "train", columns)
-        train = read_examples(task, path, "train", columns)
+        opened = find_columns(task, path, "train", columns)
+        columns, guessed = opened.columns, opened.guessed
+        train = opened.examples()
     elif columns and evaluation is None:
         raise ValueError(
             "`--columns` needs files: give them with --data. Received: "
             f"columns={columns} and no data."
         )
     else:
+        columns = parse_columns(task, columns)
         train = read_by_name(task, "train")
     # Before the split: a class may have a single example.
     labels = labels_of(task, train)
@@ -257,47 +400,6 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
         train, held_out = hold_out(train, fraction, seed)
         splits = {"held out": held_out}
     return TaskData(task, labels, train, splits, columns, guessed, seed)
-
-
-def find_columns(task, path, split, columns=None, of_run=None):
-    """Find the columns of a split, those too that its names do not tell.
-
-    Args:
-        task: str or TaskSpec.
-        path: as in `read_examples`. A single file is any split.
-        split: str.
-        columns: as in `read_examples`; what is given is not guessed.
-        of_run: dict of role to column that a run read, or None. Where the
-            split has them, those that are not given are taken.
-
-    Returns:
-        (columns, guessed): what to read as `columns`, and a dict of role to
-        column, str, of those that were guessed.
-
-    Raises:
-        FileNotFoundError: `path` does not exist.
-        ValueError: `columns` or a file is wrong.
-    """
-    task = find_task(task)
-    tree = open_tree(path)
-    if of_run:
-        both = {**of_run, **(parse_columns(task, columns) or {})}
-        name = tree.file or _find(task, tree, split, both)
-        if name and has_columns(tree, name, task, both):
-            return both, {}
-    name = tree.file or _find(task, tree, split, columns)
-    if name is None:
-        return columns, {}  # an error of what reads it
-    found, guessed = guess_columns(tree, name, task, columns)
-    if "text_pair" in (of_run or {}):
-        given = parse_columns(task, found) or {}
-        if "text_pair" not in {**named_columns(tree, name, task), **given}:
-            raise ValueError(
-                f"{tree.place(name)}: the run read pairs of texts, and no "
-                "column is known to have the second ones. Name it: --columns "
-                "text_pair=COLUMN."
-            )
-    return found, guessed
 
 
 def _warn_of_labels(task, examples, labels):

@@ -19,7 +19,7 @@ class TaskData:
         train: list of examples.
         evaluation: dict of the name of a split to its list of examples; the
             first decides which checkpoint is best.
-        columns: columns that were read, as `read_examples` takes them.
+        columns: dict of role to column, of those that were given or guessed.
         guessed: dict of role to column, of those that were guessed.
         seed: int, by which held-out examples were chosen.
     """
@@ -28,7 +28,7 @@ class TaskData:
     labels: tuple | None
     train: list
     evaluation: dict
-    columns: str | dict | None = None
+    columns: dict = dataclasses.field(default_factory=dict)
     guessed: dict = dataclasses.field(default_factory=dict)
     seed: int = 0
 

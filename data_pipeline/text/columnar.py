@@ -1,39 +1,24 @@
 """Rows of Parquet, Arrow and Feather files, by pyarrow.
 
-Rows are read some hundred at a time. Texts stay in their dictionaries until
-their turn comes, so a file that repeats a long one takes no memory for it; and
-the expanded size of a file is limited as it is for compressed text.
-
-An .arrow file is of the format for files or for streams, as Hugging Face's
-`datasets` writes it. Both are read from front to back.
+Files are read some hundred rows at a time. An .arrow file is of the format for
+files or for streams, as Hugging Face's `datasets` writes it.
 """
 
 import contextlib
+import itertools
+import json
 import os
-import struct
 
-from data_pipeline.base.limits import check_expansion
 from data_pipeline.base.limits import in_a_line
-from data_pipeline.text.arrow_io import BoundedFile
-from data_pipeline.text.arrow_io import import_pyarrow
-from data_pipeline.text.arrow_values import as_bytes
-from data_pipeline.text.arrow_values import class_names
-from data_pipeline.text.arrow_values import is_text
-from data_pipeline.text.arrow_values import value_reader
 from data_pipeline.text.files import TextError
+from data_pipeline.text.files import import_pyarrow
 
 ENDINGS = (".parquet", ".arrow", ".feather")
+# Stands for a value that is not text: an object, bytes.
+NO_TEXT = object()
 
 _ROWS_AT_ONCE = 256
 _BUFFER_BYTES = 1 << 20
-_MOST_BYTES = 1 << 28  # that the texts of nested columns take at once
-# Bytes that each row adds to the expanded size of a file, besides its texts.
-_ROW_BYTES = 16
-_FILE_MAGIC, _FEATHER_1 = b"ARROW1\0\0", b"FEA1"
-# Places in the tables of Arrow's Message.fbs.
-_HEADER_TYPE, _HEADER = 6, 8
-_RECORD_BATCH, _DICTIONARY_BATCH = 3, 2
-_BATCH_OF_DICTIONARY, _BUFFERS, _COMPRESSION = 6, 8, 10
 
 
 def is_columnar(path):
@@ -41,7 +26,7 @@ def is_columnar(path):
     return os.path.splitext(path.lower())[1] in ENDINGS
 
 
-def read_texts(file, path, field, progress=None):
+def read_texts(file, path, field):
     """Yield the texts of a column.
 
     Args:
@@ -49,29 +34,21 @@ def read_texts(file, path, field, progress=None):
         path: str, for messages.
         field: str, the name of a column of strings; `a.b` is the field b of
             the column a, unless a column has that name.
-        progress: function of the number of bytes that were read, or None.
 
     Yields:
         (row, value): int from 1, and bytes of UTF-8 that are not yet checked,
         or None of a row without a value.
 
     Raises:
-        TextError: the file is damaged or expands to far more than text does,
-            or has no such column.
+        TextError: the file is damaged, or has no such column.
         RuntimeError: pyarrow is not installed.
     """
-    number = expanded = 0
     with _damage_named(path):
-        source = BoundedFile(file, progress)
-        for batch in _batches(source, path, field):
-            column = _find_column(batch, field, path)
-            for begin in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                for value in as_bytes(column.slice(begin, _ROWS_AT_ONCE)):
-                    value = value.as_py()
-                    number += 1
-                    expanded += _ROW_BYTES + len(value or b"")
-                    _check_expansion(path, source.size, expanded)
-                    yield number, value
+        number = 0
+        for batch in _batches(file, path, field):
+            for value in _checked(_find_column(batch, field, path)):
+                number += 1
+                yield number, value.as_py()
 
 
 def read_objects(file, path, named_classes=False):
@@ -84,43 +61,31 @@ def read_objects(file, path, named_classes=False):
             that Hugging Face's `datasets` has written beside their numbers.
 
     Yields:
-        (row, values): int from 1, and a dict of the name of a column to a
-        str, number, bool or None, or a list of these; or
-        `arrow_values.NO_TEXT`. Dates are as Python writes them.
+        dict of the name of a column to a str, number, bool or None, or a list
+        of these; or `NO_TEXT`, or bytes of a text that is not UTF-8. Dates are
+        as Python writes them.
 
     Raises:
         TextError, RuntimeError: as from `read_texts`.
     """
-    number = expanded = 0
     with _damage_named(path):
-        source = BoundedFile(file)
-        for batch in _batches(source, path):
+        for batch in _batches(file, path):
             names = batch.schema.names
             if len(set(names)) < len(names):
                 raise TextError(f"{path}: two columns have the same name.")
-            classes = class_names(batch.schema) if named_classes else {}
-            readers = [
-                value_reader(column, classes.get(name))
-                for name, column in zip(names, batch.columns, strict=True)
-            ]
-            for index in range(batch.num_rows):
-                number += 1
-                try:
-                    values = [read(index) for read in readers]
-                except UnicodeDecodeError as error:
-                    raise TextError(
-                        f"{path}, row {number}: a text is not UTF-8 ({error})."
-                    ) from None
-                expanded += _ROW_BYTES + sum(map(_expanded, values))
-                _check_expansion(path, source.size, expanded)
-                yield number, dict(zip(names, values, strict=True))
-
-
-def _expanded(value):
-    """Bytes of a value beyond those of its row, int."""
-    if isinstance(value, list):
-        return sum(_ROW_BYTES + _expanded(x) for x in value)
-    return len(value) if isinstance(value, str) else 0
+            classes = _class_names(batch.schema) if named_classes else {}
+            checked = list(map(_checked, batch.columns))
+            for begin in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                columns = [
+                    _values(
+                        column.slice(begin, _ROWS_AT_ONCE),
+                        field.type,
+                        classes.get(field.name),
+                    )
+                    for column, field in zip(checked, batch.schema, strict=True)
+                ]
+                for values in zip(*columns, strict=True):
+                    yield dict(zip(names, values, strict=True))
 
 
 @contextlib.contextmanager
@@ -131,7 +96,13 @@ def _damage_named(path):
         yield
     except TextError:
         raise
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
+    except (
+        pyarrow.ArrowException,
+        OSError,
+        ValueError,
+        MemoryError,  # of a size that is damaged
+        OverflowError,
+    ) as error:
         if getattr(error, "errno", None) is not None:  # of the disk
             raise
         raise TextError(
@@ -140,153 +111,39 @@ def _damage_named(path):
         ) from None
 
 
-def _check_expansion(path, stored_bytes, expanded_bytes):
-    try:
-        check_expansion(path, stored_bytes, expanded_bytes)
-    except ValueError as error:
-        raise TextError(str(error)) from None
-
-
-def _batches(source, path, field=None):
-    """Record batches of whole arrays, of all columns or of a field's alone."""
-    is_parquet = path.lower().endswith(".parquet")
-    read = _parquet_batches if is_parquet else _arrow_batches
-    for batch in read(source, path, field):
-        batch.validate()
-        yield batch
-
-
-def _parquet_batches(source, path, field):
-    import pyarrow
+def _batches(file, path, field=None):
+    """Batches of few rows, of all columns or at least of a field's."""
+    from pyarrow import ipc
     from pyarrow import parquet
-    from pyarrow import types
 
-    file = pyarrow.PythonFile(source, mode="r")
-    metadata = parquet.read_metadata(file)
-    schema = metadata.schema.to_arrow_schema()
+    if path.lower().endswith(".parquet"):
+        table = parquet.ParquetFile(
+            file, buffer_size=_BUFFER_BYTES, pre_buffer=False
+        )
+        schema = table.schema_arrow
+        columns = None if field is None else [field]
+        batches = table.iter_batches(
+            _ROWS_AT_ONCE, columns=columns, use_threads=False
+        )
+    else:
+        magic = file.read(6)
+        file.seek(0)
+        if magic.startswith(b"FEA1"):
+            raise TextError(
+                f"{path}: a Feather file of version 1, which is not supported. "
+                "Write it again by `pyarrow.feather.write_feather`."
+            )
+        if magic == b"ARROW1":
+            table = ipc.open_file(file)
+            batches = map(table.get_batch, range(table.num_record_batches))
+        else:
+            batches = table = ipc.open_stream(file)
+        schema = table.schema
     if field is not None:
         _find_column(schema.empty_table(), field, path)
-    flat = [x.name for x in schema if not types.is_nested(x.type)]
-    columns = flat if field is None else [field]
-    is_text, stored, expanded = set(), 0, [0]
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            if column.path_in_schema in columns:
-                stored += column.total_compressed_size
-                expanded.append(column.total_uncompressed_size)
-                if column.physical_type == "BYTE_ARRAY":
-                    is_text.add(column.path_in_schema)
-    _check_expansion(path, min(stored, source.size), sum(expanded))
-    rows = _ROWS_AT_ONCE
-    if field is not None and field not in flat:
-        # Each row has its own copy of a text, which may be as long as all.
-        rows = max(1, min(rows, _MOST_BYTES // max(1, *expanded)))
-    table = parquet.ParquetFile(
-        file,
-        metadata=metadata,
-        # Without nested columns, for which pyarrow cannot do this.
-        read_dictionary=sorted(is_text & set(flat)),
-        buffer_size=_BUFFER_BYTES,
-        pre_buffer=False,
-    )
-    for batch in table.iter_batches(
-        batch_size=rows, columns=columns, use_threads=False
-    ):
-        if field is None:  # the nested columns, by their names alone
-            for other in schema:
-                if types.is_nested(other.type):
-                    empty = pyarrow.nulls(batch.num_rows, pyarrow.struct([]))
-                    batch = batch.append_column(other.name, empty)
+    for batch in batches:
+        batch.validate()
         yield batch
-
-
-def _arrow_batches(source, path, field):
-    from pyarrow import PythonFile
-    from pyarrow import ipc
-
-    magic = source.read(len(_FILE_MAGIC))
-    if magic.startswith(_FEATHER_1):
-        raise TextError(
-            f"{path}: a Feather file of version 1, which is not supported. "
-            "Write it again by `pyarrow.feather.write_feather`."
-        )
-    if magic == _FILE_MAGIC:
-        source.seek(-6, os.SEEK_END)
-        if source.read(6) != _FILE_MAGIC[:6]:
-            raise TextError(
-                f"{path}: the file is cut short, its end is not that of an "
-                "Arrow file. Fetch it again."
-            )
-    source.seek(len(_FILE_MAGIC) if magic == _FILE_MAGIC else 0)
-    messages = _CheckedMessages(
-        ipc.MessageReader.open_stream(PythonFile(source, mode="r")), path
-    )
-    with ipc.open_stream(PythonFile(messages, mode="r")) as reader:
-        if field is not None:
-            _find_column(reader.schema.empty_table(), field, path)
-        yield from reader
-
-
-class _CheckedMessages:
-    """The messages of a stream as a file, each looked at before it is given."""
-
-    closed = False
-
-    def __init__(self, messages, path):
-        self._messages = messages
-        self._path = path
-        self._left = memoryview(b"")
-
-    def read(self, size):
-        parts = []
-        while size > 0:
-            if not self._left:
-                message = next(self._messages, None)
-                if message is None:
-                    break
-                try:
-                    expanded = _expanded_bytes(message)
-                except (LookupError, TypeError, struct.error) as error:
-                    raise ValueError(f"not a message: {error}") from None
-                stored = message.body.size if message.body else 0
-                _check_expansion(self._path, stored, expanded)
-                self._left = memoryview(message.serialize())
-            parts.append(self._left[:size])
-            self._left = self._left[size:]
-            size -= len(parts[-1])
-        return b"".join(parts)
-
-    def close(self):
-        self.closed = True
-
-
-def _expanded_bytes(message):
-    """Bytes of the body of a message of Arrow once it is decompressed."""
-    from flatbuffers.table import Table
-
-    content = message.metadata.to_pybytes()
-    root = Table(content, struct.unpack_from("<I", content)[0])
-
-    def below(table, slot):
-        offset = table.Offset(slot)
-        return Table(content, table.Indirect(table.Pos + offset))
-
-    kind = content[root.Pos + root.Offset(_HEADER_TYPE)]
-    if kind not in (_RECORD_BATCH, _DICTIONARY_BATCH):
-        return 0
-    batch = below(root, _HEADER)
-    if kind == _DICTIONARY_BATCH:
-        batch = below(batch, _BATCH_OF_DICTIONARY)
-    if not batch.Offset(_COMPRESSION) or not batch.Offset(_BUFFERS):
-        return 0
-    begin = batch.Vector(batch.Offset(_BUFFERS))
-    total, body = 0, memoryview(message.body)
-    for number in range(batch.VectorLen(batch.Offset(_BUFFERS))):
-        offset, length = struct.unpack_from("<qq", content, begin + 16 * number)
-        if length:
-            # In front of each: its length, or -1 where it was left as it is.
-            total += max(0, *struct.unpack_from("<q", body, offset))
-    return total
 
 
 def _find_column(batch, field, path):
@@ -311,10 +168,119 @@ def _find_column(batch, field, path):
             f"{', '.join(names)[:500]}. Name yours by `text_field` "
             "(--text-field)."
         )
-    if not is_text(column.type):
+    if not _is_text(column.type):
         raise TextError(
             f"{path}: the column {field!r} holds {str(column.type)[:80]}, not "
             f"texts. Columns: {', '.join(names)[:500]}. Name the one of the "
             "texts by `text_field` (--text-field)."
         )
     return column
+
+
+def _is_text(kind):
+    """Whether a type of Arrow holds texts, bool."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_null(kind)
+    )
+
+
+def _checked(column):
+    """An array of which every value can be read, of texts one of bytes."""
+    import pyarrow
+    from pyarrow import types
+
+    kind = column.type
+    if types.is_dictionary(kind) and _is_text(kind):
+        column = pyarrow.DictionaryArray.from_arrays(
+            column.indices, _checked(column.dictionary)
+        )
+    elif types.is_string(kind):
+        column = column.cast(pyarrow.binary())
+    elif types.is_large_string(kind):
+        column = column.cast(pyarrow.large_binary())
+    elif types.is_string_view(kind):
+        column = column.cast(pyarrow.binary_view())
+    column.validate(full=True)
+    return column
+
+
+def _values(column, kind, classes=None):
+    """The values of an array, a list as of `read_objects`.
+
+    Args:
+        column: pyarrow.Array of `_checked`.
+        kind: pyarrow.DataType that it had before.
+        classes: list of str, names of the integers of the column or of its
+            lists, or None.
+    """
+    from pyarrow import compute
+    from pyarrow import types
+
+    if types.is_dictionary(kind) and not _is_text(kind):  # as pandas has them
+        return _values(column.dictionary_decode(), kind.value_type, classes)
+    if types.is_list(kind) or types.is_large_list(kind):
+        lengths = compute.list_value_length(column).to_pylist()
+        inner = _checked(column.flatten())
+        values = iter(_values(inner, kind.value_type, classes))
+        return [
+            None if length is None else list(itertools.islice(values, length))
+            for length in lengths
+        ]
+    if types.is_decimal(kind) or types.is_temporal(kind):
+        values = column.to_pylist()
+        return [None if value is None else str(value) for value in values]
+    if types.is_integer(kind) and classes is not None:
+        named = {**dict(enumerate(classes)), -1: None}  # -1: not known
+        return [named.get(number, number) for number in column.to_pylist()]
+    if _is_text(kind):
+        return list(map(_decoded, column.to_pylist()))
+    if (
+        types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_boolean(kind)
+    ):
+        return column.to_pylist()
+    return [NO_TEXT] * len(column)
+
+
+def _decoded(value):
+    """The text of bytes or None; the bytes where they are no UTF-8."""
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _class_names(schema):
+    """Names of classes that `datasets` keeps beside their numbers.
+
+    Args:
+        schema: pyarrow.Schema, with {"info": {"features": {"label": {"_type":
+            "ClassLabel", "names": [...]}}}} in its metadata, or this inside
+            of a {"_type": "Sequence", "feature": ...}.
+
+    Returns:
+        dict of the name of a column to a list of str.
+    """
+    try:
+        stored = (schema.metadata or {}).get(b"huggingface", b"{}")
+        features = json.loads(stored)["info"]["features"]
+        classes = {
+            column: feature.get("feature", feature)
+            for column, feature in features.items()
+        }
+        return {
+            column: list(map(str, feature["names"]))
+            for column, feature in classes.items()
+            if feature.get("_type") == "ClassLabel"
+        }
+    # Only valid metadata of `datasets` names the classes; else numbers remain.
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {}

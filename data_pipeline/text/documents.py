@@ -32,11 +32,11 @@ import typing
 from data_pipeline.text import lines as text_lines
 from data_pipeline.text import rows
 from data_pipeline.text.columnar import is_columnar
-from data_pipeline.text.files import COMPRESSED
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
 from data_pipeline.text.files import count_bad_text
 from data_pipeline.text.files import find_files
+from data_pipeline.text.files import plain_name
 from data_pipeline.text.lines import BAD_TEXT
 from data_pipeline.text.sentences import split_sentences
 
@@ -285,9 +285,7 @@ class _Head(typing.NamedTuple):
 
 def _format_of_name(path):
     """The text format that a file's name tells, or None."""
-    stem, extension = os.path.splitext(path.lower())
-    if extension in COMPRESSED:
-        extension = os.path.splitext(stem)[1]
+    _, extension = os.path.splitext(plain_name(path.lower()))
     return _NAMED_FORMATS.get(extension)
 
 

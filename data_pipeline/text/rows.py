@@ -4,16 +4,16 @@ import collections
 import contextlib
 import csv
 import json
-import os
 
 from data_pipeline.base.files import local_copy
 from data_pipeline.base.files import sha256_of
 from data_pipeline.base.files import size_of
+from data_pipeline.base.limits import WrappedFile
 from data_pipeline.base.limits import in_a_line
 from data_pipeline.text import columnar
-from data_pipeline.text.files import COMPRESSED
 from data_pipeline.text.files import TextError
 from data_pipeline.text.files import count_bad_text
+from data_pipeline.text.files import plain_name
 from data_pipeline.text.lines import read_lines
 
 # A row is a document, which is held in memory and cannot be cut.
@@ -217,9 +217,7 @@ class _LinesOfRows:
 
 def _csv_rows(path, header, lines, field):
     """A reader of the rows, the place of a column, and the header's width."""
-    stem, ending = os.path.splitext(path.lower())
-    name = stem if ending in COMPRESSED else path.lower()
-    is_tsv = name.endswith(".tsv")
+    is_tsv = plain_name(path.lower()).endswith(".tsv")
     quoting = csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL
     style = {"quoting": quoting, "skipinitialspace": not is_tsv, "strict": True}
     names = []
@@ -274,10 +272,9 @@ def read_table(path, on_bad_text, field, log=None):
             text, and `on_bad_text` is "refuse".
         RuntimeError: pyarrow is not installed.
     """
-    with local_copy(path) as local, local.open("rb") as file:
-        progress = _Progress(log, size_of(local))
-        rows = columnar.read_texts(file, path, field, progress.read)
-        for number, value in rows:
+    with local_copy(path) as local, local.open("rb") as raw:
+        file = _ReportedFile(raw, log, size_of(local))
+        for number, value in columnar.read_texts(file, path, field):
             try:
                 text = _decoded(value, on_bad_text, log)
             except ValueError as error:
@@ -291,7 +288,7 @@ def read_table(path, on_bad_text, field, log=None):
             if _has_text(text, log):
                 yield text
         if log is not None:
-            progress.end()
+            file.report_rest()
             log.digests[path] = sha256_of(local)
 
 
@@ -310,20 +307,26 @@ def _has_text(text, log):
     return False
 
 
-class _Progress:
-    """Progress in bytes of a file, of which parts may be read again, or not."""
+class _ReportedFile(WrappedFile):
+    """File that reports its bytes, each once, in whatever order it is read."""
 
-    def __init__(self, log, size):
-        self._report = (lambda size: None) if log is None else log.progress
+    def __init__(self, file, log, size):
+        super().__init__(file)
+        self._progress = (lambda size: None) if log is None else log.progress
         self._left = size
 
-    def read(self, size):
+    def readinto(self, buffer):
+        size = self._file.readinto(buffer)
+        self._report(size)
+        return size
+
+    def report_rest(self):
+        self._report(self._left)
+
+    def _report(self, size):
         size = min(size, self._left)
         self._left -= size
-        self._report(size)
-
-    def end(self):
-        self.read(self._left)
+        self._progress(size)
 
 
 def _decoded(value, on_bad_text, log):

@@ -13,7 +13,7 @@ import numpy as np
 
 from data_pipeline.base.files import as_path
 from data_pipeline.tasks import reading
-from data_pipeline.tasks.readers.formats import is_table
+from data_pipeline.tasks.table import is_table
 from saved_models.client.client import inputs_of
 
 _MOST_SHOWN = 60  # characters of a value in a message

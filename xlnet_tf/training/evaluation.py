@@ -197,15 +197,13 @@ def evaluate_task(
     """
     spec = find_task(task)
     _check_kind(model, spec)
+    known = spec
+    if spec.kind == "multi_label":
+        known = dataclasses.replace(spec, labels=tuple(model.labels or ()))
     with warnings_in_a_line():
-        columns, guessed = reading.find_columns(
-            spec, path, "dev", columns, of_run
-        )
-        tell_guess(guessed)
-        known = spec
-        if spec.kind == "multi_label":
-            known = dataclasses.replace(spec, labels=tuple(model.labels or ()))
-        examples = reading.read_examples(known, path, "dev", columns)
+        split = reading.find_columns(known, path, "dev", columns, of_run)
+        tell_guess(split.guessed)
+        examples = split.examples()
     labels = _classes(model, spec, examples)
     decoded = answer_examples(model, spec, examples, settings, progress)
     metrics = task_kind(spec.kind).score(spec, examples, decoded, labels)

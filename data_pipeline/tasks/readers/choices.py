@@ -1,8 +1,7 @@
 """Multiple-choice questions: articles of RACE and dialogues of DREAM."""
 
-import posixpath
-
-from data_pipeline.tasks import archives
+from data_pipeline.tasks.archives import checked_text
+from data_pipeline.tasks.archives import parse_json
 from data_pipeline.tasks.examples import ChoiceExample
 
 _RACE_LAYOUT = "article, questions, options, answers"
@@ -11,16 +10,13 @@ _DREAM_LAYOUT = (
 )
 
 
-def read_race(tree, name, task, split, columns=None):
+def read_race(split):
     """Read the questions of all articles below a folder, sorted by file.
 
     Args:
-        tree: archives.Tree.
-        name: str, the folder of the split, with a folder per group ("middle",
-            "high"), which holds an article in JSON per .txt file.
-        task: TaskSpec.
-        split: str; in a test split answers may be missing.
-        columns: unused.
+        split: reading.Split whose folder has one per group ("middle", "high"),
+            which holds an article in JSON per .txt file; in a test split
+            answers may be missing.
 
     Returns:
         list of ChoiceExample with the id "ARTICLE/NUMBER".
@@ -29,11 +25,12 @@ def read_race(tree, name, task, split, columns=None):
         ValueError: the JSON is broken, the layout is another one, or there
             is no article.
     """
+    tree, name = split.tree, split.path
     names = [path for path in tree.names_under(name) if path.endswith(".txt")]
     by_file = {}
-    for path, data in tree.read_many(names):
+    for path, text in tree.read_texts(names):
         place = tree.place(path)
-        article = archives.parse_json(archives.decode(data, place), place)
+        article = parse_json(text, place)
         group, file = path.split("/")[-2:]
         group = "" if path.count("/") == name.count("/") + 1 else group
         where = "/".join(path.split("/")[-3:])
@@ -42,11 +39,9 @@ def read_race(tree, name, task, split, columns=None):
             by_file[path] = [
                 ChoiceExample(
                     f"{article_id}/{index}",
-                    archives.checked_text(article["article"]),
-                    archives.checked_text(question),
-                    tuple(
-                        map(archives.checked_text, article["options"][index])
-                    ),
+                    checked_text(article["article"]),
+                    checked_text(question),
+                    tuple(map(checked_text, article["options"][index])),
                     _letter(article.get("answers"), index, split),
                     group,
                     f"{where}, question {index + 1}",
@@ -64,15 +59,15 @@ def read_race(tree, name, task, split, columns=None):
             raise ValueError(f"{place}: {error}") from None
     examples = [example for path in names for example in by_file[path]]
     if not examples:
-        raise ValueError(f"{tree.place(name)}: no questions in its .txt files.")
+        raise ValueError(f"{split.place}: no questions in its .txt files.")
     return examples
 
 
-def read_dream(tree, name, task, split, columns=None):
+def read_dream(split):
     """Read the questions of a file of dialogues, with a turn per line.
 
     Args:
-        tree, name, task, split, columns: as in `read_race`; `name` is a file.
+        split: reading.Split; in a test split answers may be missing.
 
     Returns:
         list of ChoiceExample with the id "DIALOGUE/NUMBER".
@@ -81,23 +76,23 @@ def read_dream(tree, name, task, split, columns=None):
         ValueError: the JSON is broken, the layout is another one, or an
             answer is none of the options.
     """
-    place, file = tree.place(name), posixpath.basename(name)
-    with archives.open_text(tree, name) as text:
-        dialogues = archives.parse_json(text.read(), place)
+    place = split.place
+    with split.tree.open_text(split.path) as text:
+        dialogues = parse_json(text.read(), place)
     examples = []
     where = "the beginning"
     try:
         for turns, questions, dialogue_id in dialogues:
             for index, question in enumerate(questions):
                 where = f"dialogue {dialogue_id}, question {index + 1}"
-                options = tuple(map(archives.checked_text, question["choice"]))
+                options = tuple(map(checked_text, question["choice"]))
                 example = ChoiceExample(
                     f"{dialogue_id}/{index}",
                     "\n".join(turns),
-                    archives.checked_text(question["question"]),
+                    checked_text(question["question"]),
                     options,
                     _option(question.get("answer"), options, split),
-                    where=f"{file}, {where}",
+                    where=f"{split.file}, {where}",
                 )
                 _check(example)
                 examples.append(example)
@@ -114,7 +109,7 @@ def read_dream(tree, name, task, split, columns=None):
 
 
 def _letter(answers, index, split):
-    if not answers and split.startswith("test"):
+    if not answers and split.is_test:
         return None
     letter = answers[index]
     if len(letter) != 1 or not "A" <= letter <= "Z":
@@ -126,7 +121,7 @@ def _letter(answers, index, split):
 
 
 def _option(answer, options, split):
-    if answer is None and split.startswith("test"):
+    if answer is None and split.is_test:
         return None
     if answer not in options:
         raise ValueError(

@@ -2,12 +2,9 @@
 sentences.
 """
 
-import posixpath
 import re
 
-from data_pipeline.tasks import archives
 from data_pipeline.tasks.examples import TokensExample
-from data_pipeline.tasks.readers.columns import parse_columns
 
 _BLANKS = re.compile(" +")
 _TAG = re.compile("O|[BIES]-.+")
@@ -18,7 +15,7 @@ _TABLE = re.compile(r"\w\"?[,;]\"?\w|^[{\[]\"")
 _DOCUMENT_START = "-DOCSTART-"
 
 
-def read_examples(tree, name, task, split, columns=None):
+def read_examples(split):
     """Read the sentences of a file.
 
     Fields are separated by tabs, or in lines without a tab by blanks.
@@ -28,12 +25,8 @@ def read_examples(tree, name, task, split, columns=None):
     test split, a file whose first line is a single word has no tags.
 
     Args:
-        tree: archives.Tree.
-        name: str, the file.
-        task: TaskSpec whose reader is "conll".
-        split: str.
-        columns: indices of the columns "words" and "tags", from 0; -1 is the
-            last one.
+        split: reading.Split of a task whose reader is "conll". Its columns are
+            indices of the "words" and "tags", from 0; -1 is the last one.
 
     Returns:
         list of TokensExample.
@@ -42,12 +35,12 @@ def read_examples(tree, name, task, split, columns=None):
         ValueError: a line has too few fields or an unknown tag, or the file
             has no sentence.
     """
-    place, file = tree.place(name), posixpath.basename(name)
-    word_column, tag_column = _columns(task, columns)
+    place, task = split.place, split.task
+    word_column, tag_column = _columns(task, split.columns)
     known = frozenset(task.labels or ())
     examples, words, tags, begin = [], [], [], 0
     has_tags = None
-    with archives.open_text(tree, name, newline="\n") as lines:
+    with split.tree.open_text(split.path, newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
             if "\r" in line.rstrip("\r\n"):
                 raise ValueError(
@@ -56,12 +49,12 @@ def read_examples(tree, name, task, split, columns=None):
                 )
             fields = _fields(line)
             if not fields or fields[0] == _DOCUMENT_START:
-                _end(examples, words, tags, task, f"{file}, row {begin}")
+                _end(examples, words, tags, task, split.where(begin))
                 continue
             if not words and _is_comment(line, fields, known):
                 continue
             if has_tags is None:
-                has_tags = len(fields) > 1 or not split.startswith("test")
+                has_tags = len(fields) > 1 or not split.is_test
             begin = begin if words else number
             try:
                 words.append(_word(fields, word_column))
@@ -74,7 +67,7 @@ def read_examples(tree, name, task, split, columns=None):
                     f"{place}, row {number}: "
                     + _lacking(line, fields, word_column, tag_column)
                 ) from None
-        _end(examples, words, tags, task, f"{file}, row {begin}")
+        _end(examples, words, tags, task, split.where(begin))
     if not examples:
         raise ValueError(f"{place}: the file holds no sentences.")
     return examples
@@ -186,8 +179,7 @@ def _fields(line):
     return line.split("\t") if "\t" in line else _BLANKS.split(line.strip(" "))
 
 
-def _columns(task, columns):
-    given = parse_columns(task, columns)
+def _columns(task, given):
     numbers = {role: task.columns[role][0] for role in task.columns}
     for role, number in given.items():
         if not number.removeprefix("-").isdecimal():

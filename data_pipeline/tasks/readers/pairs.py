@@ -9,23 +9,21 @@ import os
 import posixpath
 import warnings
 
-from data_pipeline.tasks import archives
 from data_pipeline.tasks.examples import PairExample
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import own_splits
-from data_pipeline.tasks.readers import tables
-from data_pipeline.tasks.readers.columns import parse_columns
-from data_pipeline.tasks.readers.formats import TABLE_ENDINGS
-from data_pipeline.tasks.readers.formats import find_table
-from data_pipeline.tasks.readers.formats import is_table
+from data_pipeline.tasks.table import TABLE_ENDINGS
+from data_pipeline.tasks.table import Table
+from data_pipeline.tasks.table import find_table
 from data_pipeline.text.files import COMPRESSED
+from data_pipeline.text.files import plain_name
 
-_COMPRESSED = ("", *COMPRESSED)
 _SUBJECT = "@subject"
 _ANNOTATION = "@ann"
+_EMPTY = "pairs with an empty source or target left out"
 
 
-def find(tree, candidate, task, columns=None):
+def find(tree, candidate, task, columns):
     """Find a table, or two parallel files.
 
     Args:
@@ -33,7 +31,8 @@ def find(tree, candidate, task, columns=None):
         candidate: str, the name of a table, or the beginning of the names of
             two parallel files, such as "train".
         task: TaskSpec.
-        columns: as in `read_examples`.
+        columns: dict of `parse_columns`; of parallel files the endings of
+            their names, such as {"source": "de", "target": "en"}.
 
     Returns:
         str, the name of the table or of the sources, or None.
@@ -42,181 +41,161 @@ def find(tree, candidate, task, columns=None):
         return find_table(tree, candidate)
     sources, targets = _endings(task, columns)
     # A test split may have no targets.
-    needs = not posixpath.basename(candidate).startswith("test")
-    for ending in sources:
-        name = _existing(tree, f"{candidate}.{ending}")
-        if name and (_target_of(tree, candidate, targets) or not needs):
-            return name
-    return None
+    is_test = posixpath.basename(candidate).startswith("test")
+    if not is_test and not _existing(tree, candidate, targets):
+        return None
+    return _existing(tree, candidate, sources)
 
 
-def read_examples(tree, name, task, split, columns=None):
-    """Read the pairs of a table or of two parallel files.
-
-    Pairs of which one side is empty are left out with a warning, but for test
-    splits.
+def open_lines(tree, name, task, columns, is_test):
+    """Open two parallel files as a table of two columns.
 
     Args:
         tree: archives.Tree.
-        name: str, the table, or the file of the sources.
-        task: TaskSpec whose reader is "pairs".
-        split: str; in a test split targets may be missing.
-        columns: as in `data_pipeline.tasks.readers.columns.parse_columns`; of
-            parallel files the endings of their names, "source=de,target=en".
+        name: str, the file of the sources.
+        task: TaskSpec.
+        columns: as in `find`.
+        is_test: bool, whether there may be no file of targets.
 
     Returns:
-        list of PairExample.
+        Table.
 
     Raises:
         FileNotFoundError: there is no file of targets.
-        ValueError: a row is wrong, parallel files differ in length, or there
-            are no examples.
+        ValueError: the files differ in length.
     """
-    place, file = tree.place(name), posixpath.basename(name)
-    is_test = split.startswith("test")
-    if is_table(name):
-        rows = _of_table(tree, name, task, split, columns)
-    else:
-        rows = _of_lines(tree, name, task, is_test, columns)
-    examples, left_out = [], 0
-    for index, (number, example_id, source, target) in enumerate(rows):
-        if not is_test and not (source.strip() and (target or "").strip()):
-            left_out += 1
-            continue
-        where = f"{file}, row {number}"
-        examples.append(
-            PairExample(example_id or str(index), source, target, where)
-        )
-    return _checked(examples, left_out, place)
-
-
-def read_emails(tree, name, task, split, columns=None):
-    """Read AESLC's e-mails below a folder, sorted by file: body to subject.
-
-    The subjects that annotators wrote are left out.
-
-    Args:
-        tree: archives.Tree.
-        name: str, the folder of the split, with a .subject file an e-mail.
-        task: TaskSpec.
-        split: str; in a test split subjects may be missing.
-        columns: unused.
-
-    Returns:
-        list of PairExample with the name of the file as id.
-
-    Raises:
-        ValueError: an e-mail has no subject, or there is none.
-    """
-    place = tree.place(name)
-    is_test = split.startswith("test")
-    names = [x for x in tree.names_under(name) if x.endswith(".subject")]
-    found, left_out = {}, 0
-    for path, data in tree.read_many(names):
-        text = archives.decode(data, tree.place(path))
-        body, mark, rest = text.partition(_SUBJECT)
-        subject = rest.partition(_ANNOTATION)[0].strip()
-        if not mark and not is_test:
-            raise ValueError(
-                f"{tree.place(path)}: not AESLC's layout, a body and then the "
-                f"line {_SUBJECT}."
-            )
-        body = body.strip()
-        if not is_test and not (body and subject):
-            left_out += 1
-            continue
-        file = posixpath.basename(path)
-        found[path] = PairExample(
-            file.removesuffix(".subject"),
-            body,
-            subject if mark else None,
-            "/".join(path.split("/")[-2:]),
-        )
-    examples = [found[path] for path in names if path in found]
-    return _checked(examples, left_out, place)
-
-
-def _checked(examples, left_out, place):
-    if left_out:
-        warnings.warn(
-            f"{place}: {left_out} pairs with an empty source or target left "
-            "out",
-            stacklevel=3,
-        )
-    if not examples:
-        raise ValueError(f"{place}: the file holds no examples.")
-    return examples
-
-
-def _of_table(tree, name, task, split, columns):
-    """Yield (row, id, source, target) of a table."""
-    rows = tables.read_rows(tree, name, task, split, columns)
-    for number, values in rows:
-        yield number, values.get("id"), values["source"], values["target"]
-
-
-def _of_lines(tree, name, task, is_test, columns):
-    """Yield (row, None, source, target) of parallel files."""
-    _, targets = _endings(task, columns)
-    stem = os.path.splitext(_plain(name))[0]
-    other = _target_of(tree, stem, targets)
+    sources, targets = _endings(task, columns)
+    stem = os.path.splitext(plain_name(name))[0]
+    other = _existing(tree, stem, targets)
     if other is None and not is_test:
         raise FileNotFoundError(
             f"{tree.place(name)}: there is no file of targets beside it. "
             f"Expected {' or '.join(f'{stem}.{x}' for x in targets)}; name the "
             "ending of yours: --columns target=ENDING."
         )
-    lines = [_lines(tree, name)]
+    files = {sources[0]: name}
     if other is not None:
-        lines.append(_lines(tree, other))
-    number = 0
-    for number, row in enumerate(itertools.zip_longest(*lines), start=1):
-        if None in row:
-            longer = other if row[0] is None else name
+        files[targets[0]] = other
+    return Table(tree.place(name), _parallel_rows(tree, files))
+
+
+def _parallel_rows(tree, files):
+    """Yield (row, texts) of files that have a text a line.
+
+    Args:
+        tree: archives.Tree.
+        files: dict of the name of a column to the name of its file.
+    """
+    lines = [_lines(tree, name) for name in files.values()]
+    for number, texts in enumerate(itertools.zip_longest(*lines), start=1):
+        row = dict(zip(files, texts, strict=True))
+        if None in texts:
+            shorter = next(x for x in files if row[x] is None)
+            longer = next(x for x in files if row[x] is not None)
             raise ValueError(
-                f"{tree.place(longer)}, row {number}: parallel files must have "
-                f"equally many lines; {name if longer == other else other} has "
+                f"{tree.place(files[longer])}, row {number}: parallel files "
+                f"must have equally many lines; {files[shorter]} has "
                 f"{number - 1}."
             )
-        yield number, None, row[0], row[1] if other is not None else None
+        yield number, row
 
 
 def _lines(tree, name):
     # A text may hold U+2028 and the like, which end no line.
-    with archives.open_text(tree, name, newline="\n") as file:
+    with tree.open_text(name, newline="\n") as file:
         for line in file:
             yield line.rstrip("\r\n")
 
 
 def _endings(task, columns):
     """Endings of the names of parallel files: of sources, and of targets."""
-    given = parse_columns(task, columns)
     return tuple(
-        (given[role],) if role in given else task.columns[role]
+        (columns[role],) if role in columns else task.columns[role]
         for role in ("source", "target")
     )
 
 
-def _target_of(tree, stem, endings):
-    for ending in endings:
-        name = _existing(tree, f"{stem}.{ending}")
-        if name:
+def _existing(tree, stem, endings):
+    """The first file of a name and one of these endings, or None.
+
+    It may have the ending of a compressed file besides.
+    """
+    for ending, compressed in itertools.product(endings, ("", *COMPRESSED)):
+        name = f"{stem}.{ending}{compressed}"
+        if tree.has(name):
             return name
     return None
 
 
-def _existing(tree, name):
-    """The name with the ending of a compressed file, if it has one, or None."""
-    for compressed in _COMPRESSED:
-        if tree.has(name + compressed):
-            return name + compressed
-    return None
+def read_examples(split):
+    """Read the pairs of a table or of two parallel files.
+
+    Pairs of which one side is empty are left out with a warning, but for test
+    splits.
+
+    Args:
+        split: reading.Split of a task whose reader is "pairs"; in a test split
+            targets may be missing.
+
+    Returns:
+        list of PairExample.
+
+    Raises:
+        ValueError: a row is wrong.
+    """
+    examples = []
+    for index, (number, values) in enumerate(split.rows()):
+        source, target = values["source"], values["target"]
+        is_whole = source.strip() and (target or "").strip()
+        if not is_whole and not split.is_test:
+            split.table.left_out[_EMPTY] += 1
+            continue
+        example_id = values.get("id") or str(index)
+        where = split.where(number)
+        examples.append(PairExample(example_id, source, target, where))
+    return examples
 
 
-def _plain(name):
-    """A name without the ending of a compressed file."""
-    stem, ending = os.path.splitext(name)
-    return stem if ending.lower() in _COMPRESSED[1:] else name
+def read_emails(split):
+    """Read AESLC's e-mails below a folder, sorted by file: body to subject.
+
+    The subjects that annotators wrote are left out.
+
+    Args:
+        split: reading.Split whose folder has a .subject file an e-mail; in a
+            test split subjects may be missing.
+
+    Returns:
+        list of PairExample with the name of the file as id.
+
+    Raises:
+        ValueError: an e-mail has no subject.
+    """
+    tree = split.tree
+    names = [x for x in tree.names_under(split.path) if x.endswith(".subject")]
+    by_name, left_out = {}, 0
+    for path, text in tree.read_texts(names):
+        body, mark, rest = text.partition(_SUBJECT)
+        subject = rest.partition(_ANNOTATION)[0].strip()
+        if not mark and not split.is_test:
+            raise ValueError(
+                f"{tree.place(path)}: not AESLC's layout, a body and then the "
+                f"line {_SUBJECT}."
+            )
+        body = body.strip()
+        if not split.is_test and not (body and subject):
+            left_out += 1
+            continue
+        file = posixpath.basename(path)
+        by_name[path] = PairExample(
+            file.removesuffix(".subject"),
+            body,
+            subject if mark else None,
+            "/".join(path.split("/")[-2:]),
+        )
+    if left_out:
+        warnings.warn(f"{split.place}: {left_out} {_EMPTY}", stacklevel=2)
+    return [by_name[path] for path in names if path in by_name]
 
 
 _METRICS = ("bleu", "chrf", "rouge1", "rouge2", "rouge_l")

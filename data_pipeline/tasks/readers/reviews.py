@@ -3,24 +3,19 @@
 import posixpath
 import re
 
-from data_pipeline.tasks import archives
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import TextExample
 
 _DIGITS = re.compile(r"(\d+)")
 
 
-def read_examples(tree, name, task, split, columns=None):
+def read_examples(split):
     """Read the reviews of a split, by label and by the number in their name.
 
     Folders of other names, such as "unsup", are ignored.
 
     Args:
-        tree: archives.Tree.
-        name: str, the split's folder.
-        task: TaskSpec whose labels are the names of the folders.
-        split: str.
-        columns: unused.
+        split: reading.Split of a task whose labels are the names of folders.
 
     Returns:
         list of TextExample with the id "LABEL/FILE", without ".txt".
@@ -28,26 +23,23 @@ def read_examples(tree, name, task, split, columns=None):
     Raises:
         ValueError: a label without a review, or a file that is not UTF-8.
     """
-    names, labels = [], {}
+    task, tree = split.task, split.tree
+    labels = {}
     for label in task.labels:
         files = [
             path
-            for path in tree.names_under(f"{name}/{label}")
+            for path in tree.names_under(f"{split.path}/{label}")
             if path.endswith(".txt")
         ]
         if not files:
             raise ValueError(
-                f"{tree.place(name)}: no .txt file in the folder {label}."
+                f"{split.place}: no .txt file in the folder {label}."
             )
-        names += sorted(files, key=_natural)
-        labels.update(dict.fromkeys(files, label))
-    texts = {
-        path: archives.decode(data, tree.place(path)).strip()
-        for path, data in tree.read_many(names)
-    }
+        labels.update(dict.fromkeys(sorted(files, key=_natural), label))
+    texts = dict(tree.read_texts(list(labels)))
     examples = []
-    for path in names:
-        text, label = texts[path], labels[path]
+    for path, label in labels.items():
+        text = texts[path].strip()
         for written, meant in task.escapes:
             text = text.replace(written, meant)
         file = posixpath.basename(path)
@@ -56,7 +48,7 @@ def read_examples(tree, name, task, split, columns=None):
                 f"{label}/{file.removesuffix('.txt')}",
                 text,
                 label=label,
-                where=f"{split}/{label}/{file}",
+                where=f"{split.name}/{label}/{file}",
             )
         )
     return examples

@@ -5,17 +5,17 @@ its `context`, and lists of the `text` and the `answer_start` of its answers.
 """
 
 import json
-import posixpath
 import warnings
 
 from data_pipeline.base.limits import in_a_line
-from data_pipeline.tasks import archives
+from data_pipeline.tasks.archives import checked_text
+from data_pipeline.tasks.archives import parse_json
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import has_text
 
 
-def read_examples(tree, name, task, split, columns=None):
+def read_examples(split):
     """Read the questions of a file, in SQuAD's layout or flat lines.
 
     An answer without text, null or only blanks, is left out. A question of
@@ -24,12 +24,9 @@ def read_examples(tree, name, task, split, columns=None):
     unchanged. Warnings give the numbers of both kinds of answers.
 
     Args:
-        tree: archives.Tree.
-        name: str, the file.
-        task: TaskSpec whose reader is "squad".
-        split: str; in a test split answers may be missing, and a question
-            without any is not impossible for that.
-        columns: unused.
+        split: reading.Split of a task whose reader is "squad"; in a test split
+            answers may be missing, and a question without any is not
+            impossible for that.
 
     Returns:
         list of QuestionExample.
@@ -39,9 +36,9 @@ def read_examples(tree, name, task, split, columns=None):
             question has no answer and is not marked `is_impossible`, or is
             marked in a file of SQuAD 1.1.
     """
-    place, file = tree.place(name), posixpath.basename(name)
-    with archives.open_text(tree, name) as text:
-        document = _parsed(text.read(), place, task, split)
+    place = split.place
+    with split.tree.open_text(split.path) as text:
+        document = _parsed(text.read(), split)
     examples, without_text = [], []
     where = "the beginning"
     try:
@@ -50,9 +47,9 @@ def read_examples(tree, name, task, split, columns=None):
                 for question in paragraph["qas"]:
                     where = f"question {str(question['id'])[:80]}"
                     example, missing = _example(
-                        article, paragraph, question, file
+                        article, paragraph, question, split.file
                     )
-                    examples.append(_checked(example, missing, task, split))
+                    examples.append(_checked(example, missing, split))
                     if missing:
                         without_text.append((example, missing))
     except (KeyError, TypeError, IndexError, AttributeError) as error:
@@ -70,18 +67,18 @@ def read_examples(tree, name, task, split, columns=None):
     return examples
 
 
-def _parsed(text, place, task, split):
+def _parsed(text, split):
     """The document of a file; questions a line as paragraphs of their own."""
-    lines = text.split("\n")
+    place, lines = split.place, text.split("\n")
     if not _is_flat(lines[0]):
-        return archives.parse_json(text, place)
+        return parse_json(text, place)
     articles = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        row = archives.parse_json(line, place, number)
+        row = parse_json(line, place, number)
         try:
-            articles.append(_article(row, number, task, split))
+            articles.append(_article(row, number, split))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(
                 f"{place}, row {number}: not a question in a line, which has "
@@ -91,16 +88,18 @@ def _parsed(text, place, task, split):
     return {"data": articles}
 
 
-def _article(row, number, task, split):
+def _article(row, number, split):
     """A flat question as an article of one paragraph and question."""
     answers = row.get("answers")
-    is_empty = answers is not None and not split.startswith("test")
+    is_empty = answers is not None and not split.is_test
     if isinstance(answers, dict):
         both = zip(answers["text"], answers["answer_start"], strict=True)
         answers = [{"text": x, "answer_start": start} for x, start in both]
     question = {
         "id": str(number),
-        "is_impossible": is_empty and not answers and task.name == "squad-2.0",
+        "is_impossible": is_empty
+        and not answers
+        and split.task.name == "squad-2.0",
         **row,
         "answers": answers,
     }
@@ -122,8 +121,7 @@ def _example(article, paragraph, question, file):
     is_impossible = bool(question.get("is_impossible", False))
     given = () if is_impossible else question.get("answers") or ()
     texts = [
-        "" if x["text"] is None else archives.checked_text(x["text"])
-        for x in given
+        "" if x["text"] is None else checked_text(x["text"]) for x in given
     ]
     answers = tuple(
         Answer(text, int(answer["answer_start"]))
@@ -132,8 +130,8 @@ def _example(article, paragraph, question, file):
     )
     example = QuestionExample(
         str(question["id"]),
-        archives.checked_text(paragraph["context"]),
-        archives.checked_text(question["question"]),
+        checked_text(paragraph["context"]),
+        checked_text(question["question"]),
         answers,
         is_impossible,
         str(article.get("title") or ""),
@@ -142,16 +140,16 @@ def _example(article, paragraph, question, file):
     return example, len(given) - len(answers)
 
 
-def _checked(example, missing, task, split):
+def _checked(example, missing, split):
     """The example, impossible if no answer of a question of 2.0 has a text."""
-    if example.is_impossible and task.name == "squad-1.1":
+    if example.is_impossible and split.task.name == "squad-1.1":
         raise ValueError(
             "it is marked `is_impossible`, and every question of SQuAD 1.1 has "
             "an answer. Take the task squad-2.0."
         )
-    if example.answers or example.is_impossible or split.startswith("test"):
+    if example.answers or example.is_impossible or split.is_test:
         return example
-    if missing and task.name == "squad-1.1":
+    if missing and split.task.name == "squad-1.1":
         raise ValueError(
             "its answers have no text, and every question of SQuAD 1.1 has an "
             "answer. Take the task squad-2.0, where such a question has none."

@@ -10,7 +10,6 @@ from data_pipeline.base.files import as_path
 from data_pipeline.base.files import read_json_lines
 from data_pipeline.base.models import METRICS_FILE
 from data_pipeline.base.models import RESULTS_FILE
-from data_pipeline.tasks.readers.columns import parse_columns
 from xlnet_tf.training.log import PICTURE_FILE
 from xlnet_tf.training.log import draw_losses
 from xlnet_tf.training.loop import read_best
@@ -65,7 +64,7 @@ def write_all(directory, data, kind, examples, decoded, rows, **results):
         details=kind.details(rows),
         analysis=analyse(task, examples, decoded, labels),
         # Which `evaluate` reads again.
-        columns=parse_columns(task, data.columns),
+        columns=data.columns,
         **results,
     )
     draw_losses(directory)

@@ -1,0 +1,553 @@
+"""Columns of a table and their roles in a task.
+
+The roles are given by the user, told by usual names, or guessed: where the
+names are not the usual ones and only one column can be meant.
+"""
+
+import json
+import math
+import operator
+import warnings
+
+_LABEL_ROLES = ("label", "relevance", "target")
+_TEXT_ROLES = ("text", "text_pair")
+_LONGEST_NAME = 40  # characters of a column's name, or of a class
+_NAME_ROWS = 20  # that tell names from an example
+_GUESS_ROWS = 5000  # that a guess looks at
+_MOST_CLASSES = 200
+_LABELS = frozenset(
+    "annotation category categories class classes emotion genre genres "
+    "grade gold intent is_spam label labels language outcome polarity "
+    "rating score section sentiment spam stance star stars tag tags target "
+    "topic topics toxicity type value y".split()
+)
+_IDS = frozenset("id idx index key no number row uid uuid date time".split())
+FLAGS = {
+    **dict.fromkeys(("0", "0.0", "false"), False),
+    **dict.fromkeys(("1", "1.0", "true"), True),
+}
+
+
+def parse_columns(task, columns):
+    """Parse the `columns` of a user.
+
+    Args:
+        task: TaskSpec.
+        columns: "text=review,label=stars", or a dict of role to the name of a
+            column, or None. A number is the index of a column from 0;
+            `title+body` joins the texts of two columns.
+
+    Returns:
+        dict of role to str.
+
+    Raises:
+        ValueError: a role is unknown to the task, or not `role=column`.
+    """
+    if not columns:
+        return {}
+    given = columns
+    if isinstance(columns, str):
+        pairs = [pair.partition("=") for pair in columns.split(",")]
+        columns = {role.strip(): name.strip() for role, _, name in pairs}
+    for role, name in columns.items():
+        if role not in task.columns or name == "":
+            roles = ", ".join(task.columns) or "none, its files have no columns"
+            if not isinstance(given, str):
+                given = f"{role}={name}"
+            raise ValueError(
+                f"`columns` must be ROLE=COLUMN,... Received: {given}; "
+                f"roles of the task {task.name}: {roles}."
+            )
+    return {role: str(name) for role, name in columns.items()}
+
+
+class Columns:
+    """Columns of a table by their roles.
+
+    A table has a header if its first row holds a name expected by the task or
+    given by the user, or numbers all columns from 0. A number given by the user
+    is not such a name, since it may equal a label in the first row. Where all
+    columns are given by number, a header needs a usual name in each of them,
+    since a text or a label may be such a name. Without a header, columns are
+    found by their indices.
+
+    Args:
+        table: Table.
+        task: TaskSpec.
+        columns: dict of `parse_columns`.
+        is_test: bool, whether labels may be missing. Default False.
+
+    Raises:
+        ValueError: a column is missing, or its name is there twice.
+    """
+
+    def __init__(self, table, task, columns, is_test=False):
+        self._table = table
+        self._task = task
+        self._given = columns
+        self._is_test = is_test
+        self._folded = [name.casefold() for name in table.names]
+        self._parts = [
+            (role, part)
+            for role, name in columns.items()
+            for part in name.split("+")
+        ]
+        self._has_header = table.is_named or self._is_header()
+        self._keys = {role: self._key(role) for role in task.columns}
+
+    def rows(self):
+        """Yield the values of each row for the roles of the task.
+
+        Yields:
+            (row, values): int, and a dict of each role to a str, or None if
+            the table lacks the column; for several columns of the label to
+            the list of those that have a 1.
+
+        Raises:
+            ValueError: a row is broken, too short or, in tables of your own,
+                too long.
+        """
+        table, rows = self._table, iter(self._table)
+        if not self._has_header:
+            self._warn_of_names()
+        elif not table.is_named:
+            next(rows)
+        read = self._values_reader()
+        for number, cells in rows:
+            try:
+                values = read(cells)
+            except (LookupError, ValueError) as error:
+                if self._task.skips_incomplete:
+                    table.left_out["rows with too few fields left out"] += 1
+                    continue
+                fault = str(error)
+                if isinstance(error, LookupError):
+                    has = f"{len(cells)} fields"
+                    if table.is_named:
+                        has = f"it has {', '.join(cells)}"
+                    fault = f"a field is missing ({has})."
+                raise ValueError(
+                    f"{table.place}, row {number}: {fault}"
+                ) from None
+            yield number, values
+
+    def _is_header(self):
+        """Whether the first row of cells has the names of the columns."""
+        names = self._table.names
+        expected = [x for names in self._task.columns.values() for x in names]
+        expected += [*self._given.values(), *(part for _, part in self._parts)]
+        has_name = any(
+            isinstance(name, str)
+            and not name.isdecimal()
+            and name.casefold() in self._folded
+            for name in expected
+        )
+        if has_name and self._are_numbered():
+            has_name = all(self._is_usual(*part) for part in self._parts)
+        return has_name or names == [str(n) for n in range(max(2, len(names)))]
+
+    def _are_numbered(self):
+        """Whether the user gave all columns that are needed, by number."""
+        return all(part.isdecimal() for _, part in self._parts) and all(
+            role in self._given
+            for role in self._task.columns
+            if self._needs(role)
+        )
+
+    def _is_usual(self, role, part):
+        """Whether the first row has a usual name in a numbered column."""
+        usual = [str(name).casefold() for name in self._task.columns[role]]
+        return self._is_number(part) and self._folded[int(part)] in usual
+
+    def _is_number(self, part):
+        return part.isdecimal() and int(part) < len(self._folded)
+
+    def _warn_of_names(self):
+        """Warn where columns are given by number and the first row has names.
+
+        It is read as an example all the same: a text may be such a name.
+        """
+        is_usual = any(self._is_usual(*part) for part in self._parts)
+        has_labels = not self._is_test and any(
+            role in _LABEL_ROLES and self._is_number(part)
+            for role, part in self._parts
+        )
+        table = self._table
+        if is_usual or (has_labels and is_header(table.head(_NAME_ROWS))):
+            warnings.warn(
+                f"{table.place}: the first row, "
+                f"{', '.join(table.names)[:100]}, is read as an example, as "
+                "columns are given by number; remove it if it holds their "
+                "names",
+                stacklevel=2,
+            )
+
+    def _needs(self, role):
+        return role not in self._task.optional and not (
+            role in _LABEL_ROLES and self._is_test
+        )
+
+    def _key(self, role):
+        """Columns of a role, a tuple of the table's keys, or None."""
+        candidates = self._task.columns[role]
+        if role in self._given:
+            names = self._folded if self._has_header else ()
+            candidates = [_parsed(self._given[role], names)]
+        for candidate in candidates:
+            parts = candidate if isinstance(candidate, tuple) else (candidate,)
+            key = [self._position(part, role) for part in parts]
+            if None not in key:
+                return tuple(key)
+        if self._needs(role) or (
+            role in self._given and role not in _LABEL_ROLES
+        ):
+            self._refuse(role, candidates)
+        return None
+
+    def _position(self, part, role):
+        table = self._table
+        if isinstance(part, int):
+            is_usable = not self._has_header or role in self._given
+            if not self._needs(role) and part >= len(table.names):
+                return None  # a table of texts to predict has no labels
+            return part if is_usable and not table.is_named else None
+        if table.names.count(part) == 1:
+            return table.keys[table.names.index(part)]
+        folded = part.casefold()
+        if folded not in self._folded:
+            return None
+        is_wanted = self._needs(role) or role in self._given
+        is_twice = self._folded.count(folded) > 1
+        if is_twice and is_wanted and not table.is_named:
+            raise ValueError(
+                f"{table.place}: several columns are named {part!r}. Give each "
+                f"a name of its own, or a number: --columns {role}=NUMBER."
+            )
+        return table.keys[self._folded.index(folded)]
+
+    def _refuse(self, role, candidates):
+        looked_for = ", ".join(
+            "+".join(map(str, one)) if isinstance(one, tuple) else str(one)
+            for one in candidates
+        )
+        roles = [x for x in self._task.columns if self._needs(x) or x == role]
+        given = {**self._given, role: "COLUMN"}
+        form = ",".join(f"{x}={given.get(x, 'COLUMN')}" for x in roles)
+        raise ValueError(
+            f"{self._table.place}: no column for `{role}` (looked for "
+            f"{looked_for}). Columns: {', '.join(self._table.names)[:500]}. "
+            f"Name yours: --columns {form}"
+        )
+
+    def _values_reader(self):
+        """Function from the cells of a row to a dict of role to value."""
+        table, task = self._table, self._task
+        labels = self._keys.get("label") or ()
+        is_several = task.kind == "multi_label"
+        absent = {role: None for role, key in self._keys.items() if not key}
+        getters = {
+            role: self._flag_reader(key)
+            if is_several and role == "label" and len(key) > 1
+            else _getter(key)
+            for role, key in self._keys.items()
+            if key
+        }
+        # Rows of published tables may be longer; further fields are ignored.
+        width = len(table.names) if task.folder is None else math.inf
+
+        def read_list(row):
+            if len(row) > width:
+                raise ValueError(
+                    f"{len(row)} fields where the first row has {width}. A "
+                    "text with the separator in it must be quoted (.csv)."
+                )
+            return absent | {role: get(row) for role, get in getters.items()}
+
+        optional = {
+            key
+            for role in (*task.optional, *_LABEL_ROLES)
+            for key in self._keys.get(role) or ()
+        }
+        used = {key: None for role in getters for key in self._keys[role]}
+
+        def read_object(row):
+            row = {
+                key: _cell_text(
+                    row.get(key) if key in optional else row[key],
+                    key,
+                    is_several and key in labels,
+                )
+                for key in used
+            }
+            for role in getters:
+                keys = self._keys[role]
+                # Of joined columns some may be empty.
+                if not optional.issuperset(keys) and not any(
+                    row[key] is not None for key in keys
+                ):
+                    raise ValueError(f"{keys[0]!r} is null.")
+            return absent | {role: get(row) for role, get in getters.items()}
+
+        return read_object if table.is_named else read_list
+
+    def _flag_reader(self, keys):
+        """Function from a row to the names of the columns that have a 1.
+
+        It returns None for a row whose columns are all empty.
+        """
+        table = self._table
+
+        def read(row):
+            if all(row[key] in (None, "") for key in keys):
+                return None
+            found = []
+            for key in keys:
+                name = key if table.is_named else table.names[key]
+                flag = row[key] or "0"
+                if isinstance(flag, str):
+                    flag = FLAGS.get(flag.strip().casefold() or "0")
+                if not isinstance(flag, bool):
+                    raise ValueError(
+                        f"the column {name!r} of a label must hold 0 or 1, not "
+                        f"{row[key]!r}."
+                    )
+                if flag:
+                    found.append(name)
+            return found
+
+        return read
+
+
+def _parsed(name, names):
+    """Columns given by a user: names or indices, joined by `+`."""
+    parts = [name] if name.casefold() in names else name.split("+")
+    return tuple(
+        int(part) if part.isdecimal() and part not in names else part
+        for part in parts
+    )
+
+
+def _getter(key):
+    """Function from a row to the text of a column, or of several joined."""
+    get = operator.itemgetter(*key)
+    if len(key) == 1:
+        return get
+    return lambda row: " ".join(filter(None, get(row)))
+
+
+def _cell_text(value, key, may_be_list=False):
+    """The text of a value of JSON, or a list of texts; None without any."""
+    if may_be_list and isinstance(value, list):
+        texts = (_cell_text(x, key) for x in value)
+        return [text for text in texts if text is not None]
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, float) and math.isnan(value):
+        return None  # as pandas writes a missing value
+    if isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"a text is not UTF-8 ({error}).") from None
+    raise ValueError(f"{key!r} is neither a string nor a number.")
+
+
+def guess_columns(table, task, given):
+    """Find the columns of a table that are neither given nor told by a name.
+
+    Args:
+        table: Table.
+        task: TaskSpec.
+        given: dict of `parse_columns`.
+
+    Returns:
+        dict of role to the column's name, str; empty where the names tell all
+        columns, or no guess is certain.
+    """
+    known = _known(table, task, given)
+    needed = _needed(task, known)
+    if task.reader != "table" or task.folder is not None or not needed:
+        return {}
+    texts = _texts_by_name(table)
+    if not texts or not (
+        known or table.is_named or is_header(table.head(_GUESS_ROWS))
+    ):
+        return {}
+    used = {part for name in known.values() for part in name.split("+")}
+    free = {
+        name: values
+        for name, values in texts.items()
+        if name not in used | set(known.values())
+        and name.casefold() not in _IDS
+    }
+    guessed = _guess(free, needed, task.kind) or {}
+    return {role: guessed[role] for role in task.columns if role in guessed}
+
+
+def named_column(table, names):
+    """The column of a table that has one of some names, str or None.
+
+    Args:
+        table: Table.
+        names: tuple of str or int, first choice first.
+    """
+    folded = {name.casefold(): name for name in reversed(table.names)}
+    usual = (str(name).casefold() for name in names)
+    return next((folded[name] for name in usual if name in folded), None)
+
+
+def has_columns(table, task, columns):
+    """Whether a table has the columns that another one had.
+
+    Args:
+        table: Table.
+        task: TaskSpec.
+        columns: dict of `parse_columns`. Numbers count where the table's own
+            names do not tell the columns.
+
+    Returns:
+        bool.
+    """
+    names = [name.casefold() for name in table.names]
+    parts = []
+    for column in map(str.casefold, columns.values()):
+        parts += [column] if column in names else column.split("+")
+    missing = [part for part in parts if part not in names]
+    if not missing or not all(map(str.isdecimal, missing)):
+        return not missing
+    return not table.is_named and bool(_needed(task, _known(table, task, {})))
+
+
+def is_header(rows):
+    """Whether a first row of unusual names still looks like a header, bool.
+
+    Args:
+        rows: list of list of str, the first rows.
+    """
+    first = [cell.strip() for cell in rows[0]]
+    below = {cell.strip() for row in rows[1:] for cell in row}
+    return len(rows) > 2 and all(
+        cell
+        and len(cell) <= _LONGEST_NAME
+        and not _is_number(cell)
+        and cell not in below
+        for cell in first
+    )
+
+
+def _needed(task, known):
+    """Roles that a table must have, but for those known, a list."""
+    return [x for x in task.columns if x not in {*known, *task.optional}]
+
+
+def _known(table, task, given):
+    """dict of role to column, of those given or of a usual name."""
+    known = {}
+    for role, names in task.columns.items():
+        column = named_column(table, names)
+        if role in given:
+            column = named_column(table, (given[role],)) or given[role]
+        if column is not None:
+            known[role] = column
+    return known
+
+
+def _texts_by_name(table):
+    """dict of a column's name to its first texts; empty if unclear."""
+    rows, size = table.head(_GUESS_ROWS), len(table.names)
+    if not table.is_named:
+        rows = rows[1:]
+    is_clear = table.is_named or all(len(row) == size for row in rows)
+    if len(set(table.names)) < size or not is_clear:
+        return {}
+    if table.is_named:
+        rows = [[_shown(row.get(key)) for key in table.keys] for row in rows]
+    columns = map(list, zip(*rows, strict=True)) if rows else [[]] * size
+    return dict(zip(table.names, columns, strict=True))
+
+
+def _shown(value):
+    if isinstance(value, list):
+        return "|".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _guess(free, needed, kind):
+    """dict of role to column of all roles that are needed, or None."""
+    guessed = {}
+    if "label" in needed:
+        label = _label(free, kind)
+        if label is None:
+            return None
+        guessed["label"] = "+".join(label)
+        free = {k: v for k, v in free.items() if k not in label}
+    roles = [role for role in _TEXT_ROLES if role in needed]
+    if roles:
+        texts = list(free)
+        if len(texts) != len(roles):
+            texts = [name for name in texts if _is_text(free[name])]
+        if len(texts) != len(roles):
+            return None
+        guessed |= dict(zip(roles, texts, strict=True))
+    if any("+" in guessed[role] for role in roles):
+        return None  # which would join two columns
+    return guessed if set(needed) == set(guessed) else None
+
+
+def _label(free, kind):
+    """Names of the columns of the label, a list, or None."""
+    fits = {
+        "regression": _is_numbers,
+        "classification": _is_classes,
+        "multi_label": lambda values: any(values),
+    }[kind]
+    if kind == "multi_label":
+        flags = [k for k, values in free.items() if _is_flags(values)]
+        if len(flags) > 1 and not any("+" in name for name in flags):
+            return flags
+    fitting = [
+        name
+        for name, values in free.items()
+        if "+" not in name and fits([x.strip() for x in values])
+    ]
+    named = [name for name in fitting if name.casefold() in _LABELS]
+    if len(named) == 1:
+        return named
+    return fitting if len(fitting) == 1 and kind != "multi_label" else None
+
+
+def _is_number(cell):
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False
+
+
+def _is_numbers(values):
+    """Whether these are numbers, but not the numbers of the rows."""
+    if not values or not all(map(_is_number, values)):
+        return False
+    numbers = list(map(float, values))
+    counted = [numbers[0] + i for i in range(len(numbers))]
+    return len(set(numbers)) > 1 and (numbers != counted or len(numbers) < 3)
+
+
+def _is_classes(values):
+    kinds = set(values)
+    return (
+        "" not in kinds
+        and 1 < len(kinds) <= min(max(2, len(values) // 3), _MOST_CLASSES)
+        and max(map(len, kinds)) <= _LONGEST_NAME
+    )
+
+
+def _is_flags(values):
+    return bool(values) and {x.strip().casefold() for x in values} <= set(FLAGS)
+
+
+def _is_text(values):
+    """Whether these look like texts: several words each, mostly distinct."""
+    words = sum(len(x.split()) for x in values)
+    return words >= 2 * len(values) and len(set(values)) > len(values) / 2

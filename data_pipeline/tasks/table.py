@@ -1,0 +1,338 @@
+"""Tables, whose rows are read once: TSV, CSV, JSON lines, Parquet and Arrow.
+
+A .tsv (or .txt) is split at tabs and never quoted, as in GLUE. A .csv is
+separated by commas, or by semicolons or tabs where all its first rows are, and
+texts with the separator, a quote or a line break are quoted; blanks behind a
+comma do not count. A .jsonl, .json, .jsonlines or .ndjson has an object per
+line, or is a list of objects. A .parquet, .arrow or .feather, or the state.json
+of a data set that Hugging Face's `datasets` has saved, has what such lines
+would.
+
+A "row" is the line of the file, from 1, where an example begins; of columns it
+is the row.
+"""
+
+import collections
+import csv
+import itertools
+import os
+import posixpath
+import re
+import warnings
+
+from data_pipeline.base.limits import MOST_JSON_BYTES
+from data_pipeline.tasks.archives import parse_json
+from data_pipeline.text import columnar
+from data_pipeline.text import saved_datasets
+from data_pipeline.text.files import COMPRESSED
+from data_pipeline.text.files import plain_name
+from data_pipeline.text.rows import long_fields
+
+JSON_ENDINGS = (".jsonl", ".json", ".jsonlines", ".ndjson")
+# Endings of your own tables, first choice first; the last is a saved data set.
+TABLE_ENDINGS = (
+    *(".tsv", ".csv", *JSON_ENDINGS),
+    *columnar.ENDINGS,
+    f"/{saved_datasets.STATE}",
+)
+
+_FIELD_CHARACTERS = 1 << 30
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_SEPARATOR_ROWS = 20  # which tell the separator
+# Older versions of `datasets` put a digest behind the number.
+_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})(-[0-9a-f]+)?(\.\w+)")
+
+
+class Table:
+    """The rows of a table, in order, each given once.
+
+    Args:
+        place: str, its path for messages.
+        rows: iterable of (row, cells): int, and a list of str, or a dict of
+            the values of named columns.
+        names: list of str, all keys of the dicts, if the first one may lack
+            some; or None (default).
+
+    Attributes:
+        place: str.
+        is_named: bool, whether rows are dicts, else the first row may have the
+            names of the columns.
+        keys: list, by which a row has its values: names, or indices.
+        names: list of str, the keys of dicts or the cells of the first row,
+            without blanks around them.
+        left_out: collections.Counter of rows, by what is said about them in a
+            warning once all rows are read.
+
+    Raises:
+        ValueError: there is no row; or as from the rows.
+    """
+
+    def __init__(self, place, rows, names=None):
+        self.place = place
+        self.left_out = collections.Counter()
+        self._rows = itertools.dropwhile(_is_blank, rows)
+        self._head = collections.deque(itertools.islice(self._rows, 1))
+        if not self._head:
+            raise ValueError(f"{place}: the file is empty.")
+        cells = self._head[0][1]
+        self.is_named = isinstance(cells, dict)
+        self.keys = list(range(len(cells)))
+        if self.is_named:
+            self.keys = list(cells) if names is None else names
+        self.names = [name.strip() for name in names or cells]
+        if len(self.names) > 1:
+            self._rows = itertools.filterfalse(_is_blank, self._rows)
+
+    def head(self, count):
+        """The cells of at most so many first rows, which are read later."""
+        missing = count - len(self._head)
+        self._head += itertools.islice(self._rows, max(0, missing))
+        return [cells for _, cells in itertools.islice(self._head, count)]
+
+    def __iter__(self):
+        while self._head:
+            yield self._head.popleft()
+        yield from self._rows
+        for what, count in self.left_out.items():
+            warnings.warn(f"{self.place}: {count} {what}", stacklevel=2)
+
+
+def _is_blank(row):
+    """Whether the cells of a row are those of a blank line, bool."""
+    _, cells = row
+    is_one = isinstance(cells, list) and len(cells) == 1
+    return is_one and not cells[0].strip()
+
+
+def open_table(tree, name, task):
+    """Open a table.
+
+    Args:
+        tree: archives.Tree.
+        name: str, the file.
+        task: TaskSpec.
+
+    Returns:
+        Table.
+
+    Raises:
+        ValueError: the ending of the file name is unknown; or the file is
+            broken or empty. So are later rows, when they are read.
+    """
+    kind = _kind(tree, name, task)
+    place, names = tree.place(name), None
+    if kind == "json":
+        rows = list(_json_rows(tree, name))
+        names = list(dict.fromkeys(key for _, row in rows for key in row))
+    elif kind == "csv":
+        # Published files use the comma.
+        rows = _csv_rows(tree, name, "," if task.folder else None)
+    elif kind == "tsv":
+        rows = _tsv_rows(tree, name)
+    else:
+        files = _saved_files if kind == "saved" else _shards
+        # The classes of published tasks are numbers.
+        rows = _column_rows(tree, files(tree, name), not task.folder)
+    return Table(place, iter(rows), names)
+
+
+def find_table(tree, name, is_compressed=False):
+    """The file of a table, or the first of several that it is divided into.
+
+    As the Hugging Face Hub divides train.parquet:
+    train-00000-of-00002.parquet, train-00001-of-00002.parquet.
+
+    Args:
+        tree: archives.Tree.
+        name: str, of the table.
+        is_compressed: bool, whether to look for a compressed file, such as
+            train.csv.gz, in its place. Default False.
+
+    Returns:
+        str or None.
+    """
+    for ending in COMPRESSED if is_compressed else ("",):
+        if tree.has(name + ending):
+            return name + ending
+    if not columnar.is_columnar(name):
+        return None
+    stem, ending = os.path.splitext(name)
+    shards = tree.matching(f"{stem}-00000-of-*{ending}")
+    return next(filter(_SHARD.fullmatch, shards), None)
+
+
+def is_table(name):
+    """Whether a file is a table by its name, perhaps a compressed one.
+
+    Args:
+        name: str.
+    """
+    return plain_name(name.lower()).endswith(TABLE_ENDINGS)
+
+
+def is_json_lines(name):
+    """Whether a file has JSON lines by its name, and is not compressed.
+
+    Args:
+        name: str.
+    """
+    return name.lower().endswith(JSON_ENDINGS)
+
+
+def _kind(tree, name, task):
+    """The kind of a table: "tsv", "csv", "json", "columns" or "saved"."""
+    if columnar.is_columnar(name):
+        return "columns"
+    folder, file = posixpath.split(name)
+    if file == saved_datasets.STATE:
+        # Or it is a table of this name.
+        info = posixpath.join(folder, saved_datasets.INFO)
+        return "saved" if tree.has(info) else "json"
+    if task.table_format:
+        return task.table_format
+    ending = os.path.splitext(plain_name(name.lower()))[1]
+    if ending not in _KINDS:
+        raise ValueError(
+            f"{name}: what kind of table is this? Expected a file that ends in "
+            f"{', '.join([*_KINDS, *columnar.ENDINGS])}."
+        )
+    return _KINDS[ending]
+
+
+def _tsv_rows(tree, name):
+    with tree.open_text(name, newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            yield number, line.rstrip("\r\n").split("\t")
+
+
+def _csv_rows(tree, name, separator):
+    """Rows of a CSV; a separator of None is found by the first ones."""
+    place = tree.place(name)
+    with tree.open_text(name) as file, long_fields(_FIELD_CHARACTERS):
+        lines = file
+        if separator is None:
+            separator, lines = _separator(file)
+        if separator != ",":
+            warnings.warn(
+                f"{place}: the separator is not a comma; read as separated by "
+                f"{_SEPARATORS[separator]}",
+                stacklevel=2,
+            )
+        # Without `strict`, a stray quote swallows the rest of the file.
+        reader = csv.reader(
+            lines, strict=True, skipinitialspace=True, delimiter=separator
+        )
+        while True:
+            number = reader.line_num + 1
+            try:
+                row = next(reader, None)
+            except csv.Error as error:
+                raise ValueError(
+                    f"{place}, row {number}: not valid CSV ({error}). A quote "
+                    'inside a quoted text is written "".'
+                ) from None
+            if row is None:
+                return
+            yield number, row or [""]
+
+
+def _separator(lines):
+    """The separator of a CSV: a comma, unless the first row has none.
+
+    Args:
+        lines: iterator of str.
+
+    Returns:
+        (separator, lines): str, and an iterator of all lines.
+    """
+    *copies, lines = itertools.tee(lines, len(_SEPARATORS) + 1)
+    for separator, copy in zip(_SEPARATORS, copies, strict=True):
+        reader = csv.reader(copy, skipinitialspace=True, delimiter=separator)
+        try:
+            rows = itertools.islice(filter(None, reader), _SEPARATOR_ROWS)
+            widths = list(map(len, rows))
+        except csv.Error:
+            break
+        if not widths or (separator == "," and widths[0] > 1):
+            break
+        if widths[0] > 1 and len(set(widths)) == 1:
+            return separator, lines
+    return ",", lines
+
+
+def _json_rows(tree, name):
+    place = tree.place(name)
+    with tree.open_text(name) as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            if line.lstrip().startswith("["):
+                rows = parse_json(line + file.read(), place, number)
+                yield from (
+                    (index, _checked_object(row, place, index))
+                    for index, row in enumerate(rows, start=1)
+                )
+                return
+            row = parse_json(line, place, number)
+            yield number, _checked_object(row, place, number)
+
+
+def _checked_object(row, place, number):
+    if not isinstance(row, dict):
+        raise ValueError(
+            f"{place}, row {number}: not an object. Every line must be one "
+            'like {"text": "...", "label": "..."}.'
+        )
+    return row
+
+
+def _column_rows(tree, names, named_classes):
+    """Rows of the files of one table, numbered from its first."""
+    number = 0
+    for name in names:
+        with tree.open(name) as file:
+            for row in columnar.read_objects(
+                file, tree.place(name), named_classes
+            ):
+                number += 1
+                yield number, row
+
+
+def _shards(tree, name):
+    """Names of the files that a table is divided into, a list."""
+    parts = _SHARD.fullmatch(name)
+    # A file that was given by its name is read alone.
+    if tree.is_file or not parts:
+        return [name]
+    stem, _, count, digest, ending = parts.groups()
+    shards = {number: [] for number in range(int(count))}
+    for other in tree.matching(f"{stem}-*-of-{count}*{ending}"):
+        match = _SHARD.fullmatch(other)
+        is_one = match is not None and bool(match[4]) == bool(digest)
+        if is_one and int(match[2]) in shards:
+            shards[int(match[2])].append(other)
+    for number, others in shards.items():
+        if len(others) != 1:
+            shard = f"{stem}-{number:05d}-of-{count}{'-*' * bool(digest)}"
+            problem = ": there are several" if others else " is not there, one"
+            raise ValueError(
+                f"{tree.place(shard + ending)}{problem} of the {int(count)} "
+                "files of a table. Fetch the whole again."
+            )
+    return [name for others in shards.values() for name in others]
+
+
+def _saved_files(tree, name):
+    """Names of the files of a saved data set, a list."""
+    with tree.open_text(name) as file:
+        state = parse_json(file.read(MOST_JSON_BYTES), tree.place(name))
+    files = saved_datasets.names_of_state(state, tree.place(name))
+    return [posixpath.join(posixpath.dirname(name), file) for file in files]
+
+
+_KINDS = {
+    ".tsv": "tsv",
+    ".txt": "tsv",
+    ".csv": "csv",
+    **dict.fromkeys(JSON_ENDINGS, "json"),
+}
