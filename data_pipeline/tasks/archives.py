@@ -25,7 +25,6 @@ from data_pipeline.text.files import TextError
 from data_pipeline.text.files import damage_named
 from data_pipeline.text.files import decompressed
 from data_pipeline.text.files import limited
-from data_pipeline.text.files import sizes_and_times
 
 _ARCHIVE_ENDINGS = (
     ".zip",
@@ -62,8 +61,16 @@ def open_tree(path):
             f"there is no file or directory {path}, seen from {os.getcwd()}."
         )
     if _is_archive(path):
-        return _archive(str(path), *sizes_and_times([str(path)]))
+        return _archive(str(path), _version(path))
     return Tree(str(path.parent), path.name)
+
+
+def _version(path):
+    """Size and time of a file, by which a new version is noticed."""
+    status = path.stat()
+    if is_remote(path):
+        return status.length, status.mtime
+    return status.st_size, status.st_mtime_ns
 
 
 def _is_archive(path):
@@ -221,7 +228,7 @@ class Tree:
 
 
 @functools.lru_cache(maxsize=4)
-def _archive(path, size_and_time):
+def _archive(path, version):
     """Tree of an archive, cached, as listing may decompress all of it."""
     with contextlib.ExitStack() as stack:
         with local_copy(path) as copy:
