@@ -318,7 +318,10 @@ def test_what_a_bert_cannot_read_is_one_line(tmp_path, capsys):
     for change, message in (
         (["--long-documents", "memory"], "needs a model with memory, which a"),
         (["--sequence-length", "31"], "at most the positions of the model, 30"),
-        (["--attention-kernel", "fused"], "of a BertBackbone must be auto or"),
+        (
+            ["--attention-kernel", "fused"],
+            "must be one of auto, plain for a BertBackbone",
+        ),
     ):
         assert command_line.run(finetune.main, [*argv, *change]) == 1, change
         error = capsys.readouterr().err.strip().splitlines()[-1]

@@ -38,7 +38,8 @@ def keras_input(
         TypeError, ValueError: if a part cannot be read.
     """
     if is_data_set(x):
-        if any(part is not None for part in (y, sample_weight, batch_size)):
+        beside = y, sample_weight, batch_size
+        if is_raw(x) and any(part is not None for part in beside):
             raise ValueError(
                 "`x` is a data set, which gives labels, weights and batches "
                 "itself: leave `y`, `sample_weight` and `batch_size` out."

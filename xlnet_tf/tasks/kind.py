@@ -1,4 +1,4 @@
-"""What fine-tuning, evaluation and checks of exports ask of a kind of task.
+"""Kinds of tasks, for fine-tuning, evaluation and checks of exports.
 
 Shapes: B rows of a batch, R rows of a split, X examples, T tokens.
 """
