@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import types
 from argparse import SUPPRESS
 
 from tests.house import options
@@ -39,17 +40,15 @@ def on_files(files, config):
 def public_names(package):
     """dict of each public name of a package to where it is defined."""
     package = importlib.import_module(package)
-    found = {}
-    for name in package.__all__:
-        if name in package._MODULES:
-            module = f"{package.__name__}.{package._MODULES[name]}"
-            found[f"{package.__name__}.{name}"] = f"{module}.{name}"
-    for folder in getattr(package, "_FOLDERS", ()):
-        module = importlib.import_module(f"{package.__name__}.{folder}")
+    found, modules = {}, [package]
+    for module in modules:
         for name in module.__all__:
             value = getattr(module, name)
-            place = getattr(value, "__module__", module.__name__)
-            found[f"{module.__name__}.{name}"] = f"{place}.{name}"
+            if isinstance(value, types.ModuleType):
+                modules.append(value)
+            elif name != "__version__":
+                place = getattr(value, "__module__", module.__name__)
+                found[f"{module.__name__}.{name}"] = f"{place}.{name}"
     return found
 
 

@@ -96,6 +96,7 @@ MAY_IMPORT_TENSORFLOW_AT_TOP = (
 )
 MAY_IMPORT_DATA_PIPELINE = (
     "xlnet_tf.generation",
+    "xlnet_tf.loading",
     "xlnet_tf.pictures",
     "xlnet_tf.preprocessing",
     "xlnet_tf.training",

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import posixpath
 import re
+import types
 from types import SimpleNamespace
 
 import yaml
@@ -74,10 +75,11 @@ def test_every_public_name_is_in_the_reference():
     for package in (xlnet_tf, data_pipeline, saved_models):
         text = reference.package_page(package.__name__)
         names = set(package.__all__) - {"__version__"}
-        for folder in getattr(package, "_FOLDERS", ()):
-            names.remove(folder)
-            module = getattr(package, folder)
-            names |= {f"{folder}.{x}" for x in module.__all__}
+        values = {name: getattr(package, name) for name in names}
+        for folder, module in values.items():
+            if isinstance(module, types.ModuleType):
+                names.remove(folder)
+                names |= {f"{folder}.{x}" for x in module.__all__}
         for name in names:
             title = f"\n### {package.__name__}.{name} "
             assert text.count(title) == 1, name
