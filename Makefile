@@ -73,7 +73,7 @@ comparison: $(STAMP)
 bytecode: $(STAMP)
 	$(RUN) -m compileall -q data_pipeline saved_models xlnet_tf tests
 
-# make test TESTS='tests/model -k masks'
+# make test TESTS='tests/xlnet_tf/model -k masks'
 test: bytecode
 	$(PYTEST) $(TESTS)
 

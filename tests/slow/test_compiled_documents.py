@@ -5,13 +5,13 @@ import pytest
 import tensorflow as tf
 
 import xlnet_tf
-from tests.tasks.test_long_documents import BATCH
-from tests.tasks.test_long_documents import CLASSES
-from tests.tasks.test_long_documents import SEGMENT
-from tests.tasks.test_long_documents import by_hand
-from tests.tasks.test_long_documents import draw
-from tests.tasks.test_long_documents import make_config
-from tests.tasks.test_long_documents import make_model
+from tests.xlnet_tf.tasks.test_long_documents import BATCH
+from tests.xlnet_tf.tasks.test_long_documents import CLASSES
+from tests.xlnet_tf.tasks.test_long_documents import SEGMENT
+from tests.xlnet_tf.tasks.test_long_documents import by_hand
+from tests.xlnet_tf.tasks.test_long_documents import draw
+from tests.xlnet_tf.tasks.test_long_documents import make_config
+from tests.xlnet_tf.tasks.test_long_documents import make_model
 
 pytestmark = pytest.mark.slow
 

@@ -4,12 +4,12 @@ import pytest
 import tensorflow as tf
 
 from saved_models.client.operations import check_operations
-from tests.generation.test_generate import PROMPTS
-from tests.generation.test_generate import few_beams
-from tests.generation.test_generate import model_of
-from tests.serving.test_generate_signature import STEPS
-from tests.serving.test_generate_signature import generated
+from tests.saved_models.signatures.test_generate import STEPS
+from tests.saved_models.signatures.test_generate import generated
 from tests.support.export_fixtures import export
+from tests.xlnet_tf.generation.test_generator import PROMPTS
+from tests.xlnet_tf.generation.test_generator import few_beams
+from tests.xlnet_tf.generation.test_generator import model_of
 from xlnet_tf.generation import search
 
 

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from tests.support.oracle import largest_difference
-from tests.tasks.test_tasks import TASKS
-from tests.tasks.test_tasks import features_of
-from tests.tasks.test_tasks import make
+from tests.xlnet_tf.tasks.test_task import TASKS
+from tests.xlnet_tf.tasks.test_task import features_of
+from tests.xlnet_tf.tasks.test_task import make
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.model.test_reference_numbers import check
 from tests.support import kernel_inputs
 from tests.support.gradients import compared
 from tests.support.padded_kernel import padded
+from tests.xlnet_tf.model.test_reference_numbers import check
 from xlnet_tf.model import kernels
 from xlnet_tf.model.kernels import fused
 from xlnet_tf.model.kernels import memory_efficient

@@ -1,8 +1,8 @@
 """Hostile files in a process of its own, as `make torture` reads them.
 
-Guards what tests/weights/test_hostile_files.py cannot: readers that need
-TensorFlow's C++, the limit of memory, and that a reader that ends the process
-is named.
+Guards what tests/xlnet_tf/weights/test_hostile_files.py cannot: readers that
+need TensorFlow's C++, the limit of memory, and that a reader that ends the
+process is named.
 """
 
 import random

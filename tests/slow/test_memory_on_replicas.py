@@ -5,17 +5,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.model.test_memory import TOLERANCE
-from tests.model.test_memory import batches
-from tests.model.test_memory import by_hand
-from tests.model.test_memory import dataset
-from tests.model.test_memory import pretrainer
 from tests.support.oracle import B
 from tests.support.oracle import T
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from tests.support.oracle import small_config
 from tests.support.replicas import two_replicas
+from tests.xlnet_tf.model.test_memory import TOLERANCE
+from tests.xlnet_tf.model.test_memory import batches
+from tests.xlnet_tf.model.test_memory import by_hand
+from tests.xlnet_tf.model.test_memory import dataset
+from tests.xlnet_tf.model.test_memory import pretrainer
 from xlnet_tf import XLNetBackbone
 
 pytestmark = pytest.mark.slow

@@ -6,10 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-from tests.objectives.test_next_sentence import WEIGHT
-from tests.objectives.test_next_sentence import dataset
-from tests.objectives.test_next_sentence import labelled
-from tests.objectives.test_next_sentence import pretrainer
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from tests.support.replicas import two_replicas
@@ -19,6 +15,10 @@ from tests.support.run_fixtures import write_configs
 from tests.support.run_fixtures import write_records
 from tests.support.training_fixtures import Trained
 from tests.support.training_fixtures import one_device
+from tests.xlnet_tf.objectives.test_next_sentence import WEIGHT
+from tests.xlnet_tf.objectives.test_next_sentence import dataset
+from tests.xlnet_tf.objectives.test_next_sentence import labelled
+from tests.xlnet_tf.objectives.test_next_sentence import pretrainer
 from xlnet_tf import XLNetPretrainer
 
 pytestmark = pytest.mark.slow

@@ -1,7 +1,8 @@
 """Steps that are not finite, compiled: on replicas, by XLA, and by commands.
 
-The eager tests in `tests/training/test_not_finite.py` see neither the sums of
-replicas nor a condition inside of a compiled program, and compare no graphs.
+The eager tests in `tests/xlnet_tf/training/test_not_finite.py` see neither the
+sums of replicas nor a condition inside of a compiled program, and compare no
+graphs.
 """
 
 import json

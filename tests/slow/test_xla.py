@@ -8,11 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.model import test_kernels as kernel_tests
-from tests.model import test_reference_numbers as reference_numbers
-from tests.objectives.test_pretrainer import dataset
-from tests.objectives.test_pretrainer import labelled
-from tests.objectives.test_pretrainer import pretrainer
 from tests.support.gradients import backbone_of
 from tests.support.gradients import compared
 from tests.support.gradients import features_of
@@ -20,6 +15,11 @@ from tests.support.gradients import step
 from tests.support.oracle import B
 from tests.support.oracle import M
 from tests.support.oracle import as_numpy
+from tests.xlnet_tf.model import test_reference_numbers as reference_numbers
+from tests.xlnet_tf.model.kernels import test_kernels as kernel_tests
+from tests.xlnet_tf.objectives.test_pretrainer import dataset
+from tests.xlnet_tf.objectives.test_pretrainer import labelled
+from tests.xlnet_tf.objectives.test_pretrainer import pretrainer
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
 

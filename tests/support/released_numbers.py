@@ -14,7 +14,7 @@ from xlnet_tf import XLNetTextRegressor
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 NAMES = sorted(file.parent.name for file in GOLDEN.glob("*/golden.npz"))
 CHECKPOINT = "xlnet_model.ckpt"
-# Float32, see tests/model/test_reference_numbers.py.
+# Float32, see tests/xlnet_tf/model/test_reference_numbers.py.
 TOLERANCE = dict(rtol=0, atol=1e-5)
 
 

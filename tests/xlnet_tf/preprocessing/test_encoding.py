@@ -10,7 +10,7 @@ from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.examples import TokensExample
 from data_pipeline.tokenization.tokenizer import Tokenizer
-from tests.features.test_packing import oracle
+from tests.data_pipeline.features.test_packing import oracle
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
 from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor

@@ -6,8 +6,8 @@ import fsspec
 import pytest
 
 from data_pipeline.base.command_line import run
-from tests.generation.test_generate import PROMPTS
-from tests.generation.test_generate import model_of
+from tests.xlnet_tf.generation.test_generator import PROMPTS
+from tests.xlnet_tf.generation.test_generator import model_of
 from xlnet_tf import generate
 from xlnet_tf.generation import generator
 

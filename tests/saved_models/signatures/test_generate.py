@@ -6,13 +6,13 @@ import tensorflow as tf
 
 from saved_models.client.operations import ALLOWED
 from saved_models.settings import ExportSettings
-from tests.generation.test_generate import PROMPTS
-from tests.generation.test_generate import model_of
 from tests.support.export_fixtures import LENGTH
 from tests.support.export_fixtures import ask
 from tests.support.export_fixtures import module_of
-from tests.tasks.test_seq2seq import SOURCES
-from tests.tasks.test_seq2seq import task_of as seq2seq_of
+from tests.xlnet_tf.generation.test_generator import PROMPTS
+from tests.xlnet_tf.generation.test_generator import model_of
+from tests.xlnet_tf.tasks.test_seq2seq import SOURCES
+from tests.xlnet_tf.tasks.test_seq2seq import task_of as seq2seq_of
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.generation.settings import GenerationSettings
 from xlnet_tf.objectives import PseudoMasked

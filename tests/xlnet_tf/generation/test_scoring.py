@@ -9,9 +9,9 @@ import tensorflow as tf
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import MASK_ID
 from data_pipeline.tokenization.symbols import SEP_ID
-from tests.generation.test_generate import model_of
 from tests.support.export_fixtures import PIECES
 from tests.support.oracle import as_numpy
+from tests.xlnet_tf.generation.test_generator import model_of
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.generation.filling import Filler
 from xlnet_tf.generation.filling import parse

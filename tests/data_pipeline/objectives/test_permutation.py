@@ -10,7 +10,7 @@ from data_pipeline.objectives import permutation
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import SEP_ID
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "permutation"
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "permutation"
 B, T, REUSE, P = 7, 26, 13, 5
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.generation import test_decoder
 from tests.support.bert_models import bert_backbone
 from tests.support.bert_models import pseudo_features
 from tests.support.gradients import compared
@@ -20,7 +19,8 @@ from tests.support.oracle import small_backbone
 from tests.support.oracle import small_features
 from tests.support.oracle import with_targets
 from tests.support.products import recorded_broadcasts
-from tests.tasks import test_tasks
+from tests.xlnet_tf.generation import test_decoders as test_decoder
+from tests.xlnet_tf.tasks import test_task as test_tasks
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain

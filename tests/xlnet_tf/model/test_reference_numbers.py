@@ -19,7 +19,7 @@ from tests.support.oracle import as_numpy
 from xlnet_tf.weights.released import backbone_weights
 from xlnet_tf.weights.released import head_weights
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 NAMES = sorted(file.parent.name for file in GOLDEN.glob("*/xlnet_config.json"))
 OUTPUT_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from data_pipeline.base.checksums import add_checksums
 from data_pipeline.tokenization.tokenizer import Tokenizer
-from tests.features.test_packing import NAMES
-from tests.features.test_packing import oracle
+from tests.data_pipeline.features.test_packing import NAMES
+from tests.data_pipeline.features.test_packing import oracle
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.samples import TEXTS
 from tests.support.samples import tiny_sentences

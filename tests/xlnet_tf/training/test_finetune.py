@@ -126,7 +126,7 @@ def test_what_is_not_read_is_told():
 
 
 def test_strings_are_preprocessed_as_examples():
-    """Questions; other tasks in tests/tasks/test_answers.py."""
+    """Questions; other tasks in tests/xlnet_tf/tasks/test_kind.py."""
     for settings, expected in (
         ({"stride": 5, "max_question_length": 9}, (5, 9)),
         # No longer question leaves room for a context.

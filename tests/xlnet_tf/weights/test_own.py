@@ -211,7 +211,7 @@ def damage(preset, name, change):
 
 
 def test_what_is_wrong_with_a_directory_is_named(preset, tmp_path):
-    # tests/weights/test_damaged_presets.py has those with checksums.
+    # tests/xlnet_tf/weights/test_damaged_presets.py has those with checksums.
     (preset / "SHA256SUMS").unlink()
     (tmp_path / "empty").mkdir()
     for path, error, message in [

@@ -10,7 +10,7 @@ import xlnet_tf
 from tests.support.oracle import as_numpy
 from xlnet_tf.weights.preset import open_source
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 
 
 @pytest.fixture
