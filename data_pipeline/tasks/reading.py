@@ -36,7 +36,7 @@ from data_pipeline.tasks.table import open_table
 from data_pipeline.tasks.task_data import TaskData
 from data_pipeline.tasks.tfds import read_by_name
 
-_READERS = {
+READERS = {
     "table": tables.read_examples,
     "ranking": tables.read_ranking,
     "conll": conll.read_examples,
@@ -100,7 +100,7 @@ class Split:
 
     def examples(self):
         """Read the examples, as `read_examples`."""
-        examples = _READERS[self.task.reader](self)
+        examples = READERS[self.task.reader](self)
         if not examples:
             raise ValueError(f"{self.place}: the file holds no examples.")
         return examples
