@@ -19,11 +19,10 @@ from data_pipeline.base.files import names_below
 from data_pipeline.base.files import size_of
 from data_pipeline.text import saved_datasets
 from data_pipeline.text.columnar import is_columnar
+from data_pipeline.text.compression import damage_named
+from data_pipeline.text.compression import decompressed
+from data_pipeline.text.compression import expanded
 from data_pipeline.text.files import TextError
-from data_pipeline.text.files import damage_named
-from data_pipeline.text.files import decompressed
-from data_pipeline.text.files import limited
-from data_pipeline.text.files import sizes_and_times
 
 _ARCHIVE_ENDINGS = (
     ".zip",
@@ -60,7 +59,9 @@ def open_tree(path):
             f"there is no file or directory {path}, seen from {os.getcwd()}."
         )
     if _is_archive(path):
-        return _archive(str(path), *sizes_and_times([str(path)]))
+        status = path.stat()
+        time = status.mtime if is_remote(path) else status.st_mtime_ns
+        return _archive(str(path), (time, size_of(path)))
     return Tree(str(path.parent), path.name)
 
 
@@ -146,7 +147,7 @@ class Tree:
         """Context manager of a file as a decompressed binary stream."""
         if self._archive is not None:
             with self._opened(name) as member:
-                file = limited(member, self._size, self.path)
+                file = expanded(member, self._size, self.path)
                 yield decompressed(file, name, self.path)
             return
         path = self.place(name)
@@ -217,7 +218,7 @@ class Tree:
 
 
 @functools.lru_cache(maxsize=4)
-def _archive(path, size_and_time):
+def _archive(path, version):
     """Tree of an archive, cached, as listing may decompress all of it."""
     with contextlib.ExitStack() as stack:
         with local_copy(path) as copy:

@@ -10,8 +10,8 @@ import json
 import os
 
 from data_pipeline.base.limits import in_a_line
+from data_pipeline.text.compression import import_pyarrow
 from data_pipeline.text.files import TextError
-from data_pipeline.text.files import import_pyarrow
 
 ENDINGS = (".parquet", ".arrow", ".feather")
 # Stands for a value that is not text: an object, bytes.

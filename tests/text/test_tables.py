@@ -6,18 +6,16 @@ import tracemalloc
 
 import pyarrow
 import pytest
-from pyarrow import ipc
 from pyarrow import parquet
 
-from data_pipeline.base import limits
 from data_pipeline.base.files import sha256_of
 from data_pipeline.text import columnar
+from data_pipeline.text.compression import read_chunks
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.documents import read_documents
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
 from data_pipeline.text.files import find_files
-from data_pipeline.text.files import read_chunks
 from tests.support.table_files import save_dataset
 from tests.support.table_files import write_all
 from tests.support.table_files import write_arrow
