@@ -243,7 +243,7 @@ def measure_task(options):
         options.columns,
         settings,
         progress=not options.quiet,
-        of_run=(stored.results() or {}).get("columns"),
+        run_columns=(stored.results() or {}).get("columns"),
     )
     sys.stdout.write(f"{options.data}: {written(metrics)}\n")
     if options.predictions:

@@ -205,33 +205,3 @@ class WrappedFile(io.RawIOBase):
 
     def seek(self, offset, whence=io.SEEK_SET):
         return self._file.seek(offset, whence)
-
-
-class ExpandedFile(WrappedFile):
-    """Decompressed bytes of a file, limited to a multiple of its own size.
-
-    Args:
-        file: binary file.
-        stored_bytes: int, before decompression.
-        name: str, for the message.
-
-    Raises:
-        ValueError: on reading, if it expands to 100 times its bytes and more
-            than 64 MiB.
-    """
-
-    def __init__(self, file, stored_bytes, name):
-        super().__init__(file)
-        self._stored_bytes = stored_bytes
-        self._name = name
-
-    def seek(self, offset, whence=io.SEEK_SET):
-        if whence == io.SEEK_SET:
-            check_expansion(self._name, self._stored_bytes, offset)
-        return super().seek(offset, whence)
-
-    def readinto(self, buffer):
-        data = self._file.read(len(buffer))
-        check_expansion(self._name, self._stored_bytes, self._file.tell())
-        buffer[: len(data)] = data
-        return len(data)

@@ -10,9 +10,7 @@ import pathlib
 import posixpath
 import tarfile
 import weakref
-
-from fsspec.implementations.tar import TarFileSystem
-from fsspec.implementations.zip import ZipFileSystem
+import zipfile
 
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_remote
@@ -21,10 +19,10 @@ from data_pipeline.base.files import names_below
 from data_pipeline.base.files import size_of
 from data_pipeline.text import saved_datasets
 from data_pipeline.text.columnar import is_columnar
+from data_pipeline.text.compression import damage_named
+from data_pipeline.text.compression import decompressed
+from data_pipeline.text.compression import expanded
 from data_pipeline.text.files import TextError
-from data_pipeline.text.files import damage_named
-from data_pipeline.text.files import decompressed
-from data_pipeline.text.files import limited
 
 _ARCHIVE_ENDINGS = (
     ".zip",
@@ -61,16 +59,10 @@ def open_tree(path):
             f"there is no file or directory {path}, seen from {os.getcwd()}."
         )
     if _is_archive(path):
-        return _archive(str(path), _version(path))
+        status = path.stat()
+        time = status.mtime if is_remote(path) else status.st_mtime_ns
+        return _archive(str(path), (time, size_of(path)))
     return Tree(str(path.parent), path.name)
-
-
-def _version(path):
-    """Size and time of a file, by which a new version is noticed."""
-    status = path.stat()
-    if is_remote(path):
-        return status.length, status.mtime
-    return status.st_size, status.st_mtime_ns
 
 
 def _is_archive(path):
@@ -87,7 +79,7 @@ class Tree:
     Args:
         path: str, the directory or archive.
         file: str, name of the only file, or None for all files.
-        archive: fsspec file system of an archive, or None for a directory.
+        archive: zipfile.ZipFile, tarfile.TarFile, or None for a directory.
 
     Attributes:
         path: str.
@@ -102,8 +94,8 @@ class Tree:
         self._archive = archive
         if archive is not None:
             self._size = size_of(path)
-            self._stored = _members(path, archive)
-            self._names = sorted(self._stored)
+            self._members = _members(archive)
+            self._names = sorted(self._members)
 
     def place(self, name):
         """Path of a file or folder for messages, str."""
@@ -127,7 +119,7 @@ class Tree:
         """Whether a file exists."""
         if self._archive is None:
             return as_path(self.place(name)).is_file()
-        return name in self._stored
+        return name in self._members
 
     def matching(self, pattern):
         """Sorted names of the files that match a pattern.
@@ -155,7 +147,7 @@ class Tree:
         """Context manager of a file as a decompressed binary stream."""
         if self._archive is not None:
             with self._opened(name) as member:
-                file = limited(member, self._size, self.path)
+                file = expanded(member, self._size, self.path)
                 yield decompressed(file, name, self.path)
             return
         path = self.place(name)
@@ -165,17 +157,18 @@ class Tree:
 
     def _opened(self, name):
         """The binary file of a member of an archive."""
+        member = self._members[name]
         with damage_named(self.path):
             try:
-                return self._archive.open(self._stored[name])
+                if isinstance(member, zipfile.ZipInfo):
+                    return self._archive.open(member)
+                file = self._archive.extractfile(member)
+                if file is None:
+                    raise LookupError("it is a device")
+                return file
             # Links that lead nowhere or to themselves (RecursionError),
-            # members with a password, devices, and names that are not UTF-8.
-            except (
-                LookupError,
-                RuntimeError,
-                AttributeError,
-                UnicodeDecodeError,
-            ) as error:
+            # members with a password, and names that are not UTF-8.
+            except (LookupError, RuntimeError, UnicodeDecodeError) as error:
                 raise TextError(
                     f"{self.place(name)}: the member of the archive is not a "
                     f"file ({error})."
@@ -216,12 +209,9 @@ class Tree:
         Raises:
             ValueError: a file is not UTF-8; the message names the line.
         """
-        if isinstance(self._archive, TarFileSystem):
+        if isinstance(self._archive, tarfile.TarFile):
             # Front to back: seeking back would decompress all again.
-            stored = self._archive.index
-            names = sorted(
-                names, key=lambda name: stored[self._stored[name]][1]
-            )
+            names = sorted(names, key=lambda x: self._members[x].offset_data)
         for name in names:
             with self.open(name) as file:
                 yield name, _decoded(file.read(), self.place(name))
@@ -234,48 +224,45 @@ def _archive(path, version):
         with local_copy(path) as copy:
             # Stays open when the copy of a file in a bucket is removed.
             file = stack.enter_context(copy.open("rb"))
-        tree = Tree(path, archive=_file_system(path, file))
+        with damage_named(path):
+            tree = Tree(path, archive=_opened(path, file))
         weakref.finalize(tree, stack.pop_all().close)
     return tree
 
 
-def _file_system(path, file):
-    """The fsspec file system of an archive."""
-    with damage_named(path):
-        if not path.lower().endswith(".zip"):
-            name = path.lower().replace(".tgz", ".gz")
-            return TarFileSystem(decompressed(file, name, path))
-        try:
-            return ZipFileSystem(file)
-        except UnicodeDecodeError as error:
-            raise TextError(
-                f"{path}: the archive is damaged, the name of a member is not "
-                f"UTF-8 ({error}). Fetch it again."
-            ) from None
+def _opened(path, file):
+    """The ZipFile or TarFile of an archive."""
+    if not path.lower().endswith(".zip"):
+        name = path.lower().replace(".tgz", ".gz")
+        return tarfile.TarFile(fileobj=decompressed(file, name, path))
+    try:
+        return zipfile.ZipFile(file)
+    except UnicodeDecodeError as error:
+        raise TextError(
+            f"{path}: the archive is damaged, the name of a member is not "
+            f"UTF-8 ({error}). Fetch it again."
+        ) from None
 
 
-def _members(path, archive):
-    """dict of the name of each file of an archive to the stored name."""
-    with damage_named(path):
-        try:
-            members = archive.find("")
-        except IndexError:
-            raise TextError(
-                f"{path}: the archive is damaged, a member of it has no "
-                "name. Fetch it again."
-            ) from None
-    # Members may begin with "./".
-    stored = {name.removeprefix("./"): name for name in members}
-    return {name: stored[name] for name in filter(_is_data, stored)}
+def _members(archive):
+    """dict of the name of each file of an archive to its ZipInfo or TarInfo."""
+    if isinstance(archive, zipfile.ZipFile):
+        files = {x.filename: x for x in archive.infolist()}
+    else:
+        files = {x.name: x for x in archive if not x.isdir()}
+    # Names may begin with "./". In a .zip, those of folders end with "/".
+    named = {
+        posixpath.normpath(name): file
+        for name, file in files.items()
+        if not name.endswith("/")
+    }
+    return {name: file for name, file in named.items() if _is_data(name)}
 
 
 def _is_data(name):
-    """Whether a member is neither a folder nor metadata of macOS."""
-    return not (
-        name.endswith("/")
-        or name.startswith("__MACOSX/")
-        or posixpath.basename(name).startswith(".")
-    )
+    """Whether a file is not one of the metadata of macOS, nor hidden."""
+    is_hidden = posixpath.basename(name).startswith(".")
+    return not is_hidden and not name.startswith("__MACOSX/")
 
 
 def _decoded(data, place, first_line=1):

@@ -4,6 +4,7 @@ The roles are given by the user, told by usual names, or guessed: where the
 names are not the usual ones and only one column can be meant.
 """
 
+import itertools
 import json
 import math
 import operator
@@ -242,53 +243,44 @@ class Columns:
     def _values_reader(self):
         """Function from the cells of a row to a dict of role to value."""
         table, task = self._table, self._task
-        labels = self._keys.get("label") or ()
-        is_several = task.kind == "multi_label"
-        absent = {role: None for role, key in self._keys.items() if not key}
-        getters = {
-            role: self._flag_reader(key)
-            if is_several and role == "label" and len(key) > 1
-            else _getter(key)
-            for role, key in self._keys.items()
-            if key
-        }
+        keys = {role: key for role, key in self._keys.items() if key}
+        absent = dict.fromkeys(self._keys.keys() - keys)
+        getters = {role: _getter(key) for role, key in keys.items()}
+        lists = keys.get("label", ()) if task.kind == "multi_label" else ()
+        if len(lists) > 1:
+            getters["label"] = self._flag_reader(lists)
         # Rows of published tables may be longer; further fields are ignored.
         width = len(table.names) if task.folder is None else math.inf
+        optional = {
+            key
+            for role in (*task.optional, *_LABEL_ROLES)
+            for key in keys.get(role, ())
+        }
+        used = dict.fromkeys(itertools.chain(*keys.values()))
+        # Of joined columns some may be empty.
+        needed = [key for key in keys.values() if not optional.issuperset(key)]
 
-        def read_list(row):
-            if len(row) > width:
+        def read(row):
+            if table.is_named:
+                row = {
+                    key: _cell_text(
+                        row.get(key) if key in optional else row[key],
+                        key,
+                        key in lists,
+                    )
+                    for key in used
+                }
+                for key in needed:
+                    if all(row[part] is None for part in key):
+                        raise ValueError(f"{key[0]!r} is null.")
+            elif len(row) > width:
                 raise ValueError(
                     f"{len(row)} fields where the first row has {width}. A "
                     "text with the separator in it must be quoted (.csv)."
                 )
             return absent | {role: get(row) for role, get in getters.items()}
 
-        optional = {
-            key
-            for role in (*task.optional, *_LABEL_ROLES)
-            for key in self._keys.get(role) or ()
-        }
-        used = {key: None for role in getters for key in self._keys[role]}
-
-        def read_object(row):
-            row = {
-                key: _cell_text(
-                    row.get(key) if key in optional else row[key],
-                    key,
-                    is_several and key in labels,
-                )
-                for key in used
-            }
-            for role in getters:
-                keys = self._keys[role]
-                # Of joined columns some may be empty.
-                if not optional.issuperset(keys) and not any(
-                    row[key] is not None for key in keys
-                ):
-                    raise ValueError(f"{keys[0]!r} is null.")
-            return absent | {role: get(row) for role, get in getters.items()}
-
-        return read_object if table.is_named else read_list
+        return read
 
     def _flag_reader(self, keys):
         """Function from a row to the names of the columns that have a 1.
@@ -347,10 +339,7 @@ def _cell_text(value, key, may_be_list=False):
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"a text is not UTF-8 ({error}).") from None
+        raise ValueError(f"{key!r} is not UTF-8.")
     raise ValueError(f"{key!r} is neither a string nor a number.")
 
 

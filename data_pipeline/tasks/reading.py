@@ -36,7 +36,7 @@ from data_pipeline.tasks.table import open_table
 from data_pipeline.tasks.task_data import TaskData
 from data_pipeline.tasks.tfds import read_by_name
 
-_READERS = {
+READERS = {
     "table": tables.read_examples,
     "ranking": tables.read_ranking,
     "conll": conll.read_examples,
@@ -100,7 +100,7 @@ class Split:
 
     def examples(self):
         """Read the examples, as `read_examples`."""
-        examples = _READERS[self.task.reader](self)
+        examples = READERS[self.task.reader](self)
         if not examples:
             raise ValueError(f"{self.place}: the file holds no examples.")
         return examples
@@ -224,7 +224,7 @@ def find_split(task, path, split, columns=None):
     return None if name is None else tree.place(name)
 
 
-def find_columns(task, path, split, columns=None, of_run=None):
+def find_columns(task, path, split, columns=None, run_columns=None):
     """Open a split with its columns, those too that its names do not tell.
 
     Args:
@@ -232,7 +232,7 @@ def find_columns(task, path, split, columns=None, of_run=None):
         path: as in `read_examples`. A single file is any split.
         split: str.
         columns: as in `read_examples`; what is given is not guessed.
-        of_run: dict of role to column that a run read, or None. Where the
+        run_columns: dict of role to column that a run read, or None. Where the
             split has them, those that are not given are taken.
 
     Returns:
@@ -245,8 +245,8 @@ def find_columns(task, path, split, columns=None, of_run=None):
     task = find_task(task)
     given = parse_columns(task, columns)
     opened = None
-    if of_run:
-        both = parse_columns(task, {**of_run, **given})
+    if run_columns:
+        both = parse_columns(task, {**run_columns, **given})
         opened = _opened(task, open_tree(path), split, both)
         if opened is not None and (
             opened.table is None
@@ -258,7 +258,7 @@ def find_columns(task, path, split, columns=None, of_run=None):
         opened.guessed = guess_columns(opened.table, task, given)
     opened.columns = {**given, **opened.guessed}
     second = "text_pair"
-    if second in (of_run or {}) and second not in opened.columns:
+    if second in (run_columns or {}) and second not in opened.columns:
         if named_column(opened.table, task.columns[second]) is None:
             raise ValueError(
                 f"{opened.place}: the run read pairs of texts, and no column "

@@ -24,8 +24,8 @@ from data_pipeline.base.limits import MOST_JSON_BYTES
 from data_pipeline.tasks.archives import parse_json
 from data_pipeline.text import columnar
 from data_pipeline.text import saved_datasets
-from data_pipeline.text.files import COMPRESSED
-from data_pipeline.text.files import plain_name
+from data_pipeline.text.compression import COMPRESSED
+from data_pipeline.text.compression import plain_name
 from data_pipeline.text.rows import long_fields
 
 JSON_ENDINGS = (".jsonl", ".json", ".jsonlines", ".ndjson")

@@ -10,8 +10,8 @@ import json
 import os
 
 from data_pipeline.base.limits import in_a_line
+from data_pipeline.text.compression import import_pyarrow
 from data_pipeline.text.files import TextError
-from data_pipeline.text.files import import_pyarrow
 
 ENDINGS = (".parquet", ".arrow", ".feather")
 # Stands for a value that is not text: an object, bytes.
@@ -168,7 +168,7 @@ def _find_column(batch, field, path):
             f"{', '.join(names)[:500]}. Name yours by `text_field` "
             "(--text-field)."
         )
-    if not _is_text(column.type):
+    if _bytes_type(column.type) is None:
         raise TextError(
             f"{path}: the column {field!r} holds {str(column.type)[:80]}, not "
             f"texts. Columns: {', '.join(names)[:500]}. Name the one of the "
@@ -177,36 +177,31 @@ def _find_column(batch, field, path):
     return column
 
 
-def _is_text(kind):
-    """Whether a type of Arrow holds texts, bool."""
-    from pyarrow import types
+def _bytes_type(kind):
+    """The type of Arrow of the bytes of texts; None of what is no text."""
+    import pyarrow
 
-    if types.is_dictionary(kind):
+    if pyarrow.types.is_dictionary(kind):
         kind = kind.value_type
-    return (
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_string_view(kind)
-        or types.is_null(kind)
-    )
+    return {
+        pyarrow.string(): pyarrow.binary(),
+        pyarrow.large_string(): pyarrow.large_binary(),
+        pyarrow.string_view(): pyarrow.binary_view(),
+        pyarrow.null(): pyarrow.null(),
+    }.get(kind)
 
 
 def _checked(column):
     """An array of which every value can be read, of texts one of bytes."""
     import pyarrow
-    from pyarrow import types
 
-    kind = column.type
-    if types.is_dictionary(kind) and _is_text(kind):
+    bytes_type = _bytes_type(column.type)
+    if bytes_type and pyarrow.types.is_dictionary(column.type):
         column = pyarrow.DictionaryArray.from_arrays(
             column.indices, _checked(column.dictionary)
         )
-    elif types.is_string(kind):
-        column = column.cast(pyarrow.binary())
-    elif types.is_large_string(kind):
-        column = column.cast(pyarrow.large_binary())
-    elif types.is_string_view(kind):
-        column = column.cast(pyarrow.binary_view())
+    elif bytes_type:
+        column = column.cast(bytes_type)
     column.validate(full=True)
     return column
 
@@ -223,7 +218,9 @@ def _values(column, kind, classes=None):
     from pyarrow import compute
     from pyarrow import types
 
-    if types.is_dictionary(kind) and not _is_text(kind):  # as pandas has them
+    if _bytes_type(kind):
+        return list(map(_decoded, column.to_pylist()))
+    if types.is_dictionary(kind):  # categories of pandas
         return _values(column.dictionary_decode(), kind.value_type, classes)
     if types.is_list(kind) or types.is_large_list(kind):
         lengths = compute.list_value_length(column).to_pylist()
@@ -239,13 +236,8 @@ def _values(column, kind, classes=None):
     if types.is_integer(kind) and classes is not None:
         named = {**dict(enumerate(classes)), -1: None}  # -1: not known
         return [named.get(number, number) for number in column.to_pylist()]
-    if _is_text(kind):
-        return list(map(_decoded, column.to_pylist()))
-    if (
-        types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_boolean(kind)
-    ):
+    is_number = types.is_integer(kind) or types.is_floating(kind)
+    if is_number or types.is_boolean(kind):
         return column.to_pylist()
     return [NO_TEXT] * len(column)
 

@@ -32,11 +32,11 @@ import typing
 from data_pipeline.text import lines as text_lines
 from data_pipeline.text import rows
 from data_pipeline.text.columnar import is_columnar
+from data_pipeline.text.compression import plain_name
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
 from data_pipeline.text.files import count_bad_text
 from data_pipeline.text.files import find_files
-from data_pipeline.text.files import plain_name
 from data_pipeline.text.lines import BAD_TEXT
 from data_pipeline.text.sentences import split_sentences
 

@@ -8,9 +8,9 @@ import codecs
 import io
 import typing
 
+from data_pipeline.text.compression import read_chunks
 from data_pipeline.text.files import TextError
 from data_pipeline.text.files import count_bad_text
-from data_pipeline.text.files import read_chunks
 
 # What to do about bytes that are not text, broken lines of JSON, empty files.
 BAD_TEXT = ("refuse", "replace", "skip")

@@ -11,9 +11,9 @@ from data_pipeline.base.files import size_of
 from data_pipeline.base.limits import WrappedFile
 from data_pipeline.base.limits import in_a_line
 from data_pipeline.text import columnar
+from data_pipeline.text.compression import plain_name
 from data_pipeline.text.files import TextError
 from data_pipeline.text.files import count_bad_text
-from data_pipeline.text.files import plain_name
 from data_pipeline.text.lines import read_lines
 
 # A row is a document, which is held in memory and cannot be cut.

@@ -136,7 +136,7 @@ def test_every_kind_of_task_is_run(tmp_path, preset, task, held_out, settings):
     model = stored.load()
     found = evaluate_task(
         *(model, task, data, None, reading_settings(stored)),
-        of_run=stored.results()["columns"],
+        run_columns=stored.results()["columns"],
     )[0]
     assert found[results["metric"]] == pytest.approx(results["value"])
 

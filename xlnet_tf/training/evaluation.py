@@ -170,7 +170,7 @@ def evaluate_task(
     columns=None,
     settings=None,
     progress=False,
-    of_run=None,
+    run_columns=None,
 ):
     """Evaluate a model as a fine-tuning run evaluates it.
 
@@ -183,8 +183,8 @@ def evaluate_task(
         settings: dict of further fields of FinetuningSettings, or None: the
             rows of a batch, how long documents are read.
         progress: bool, whether to tell how far it is. Default False.
-        of_run: dict of the columns that a run read, or None; they are read
-            where none are given and the file has these.
+        run_columns: dict of the columns that a run read, or None; they are
+            read where none are given and the file has these.
 
     Returns:
         tuple of a dict of str to float, the metrics, and a list of dict of
@@ -201,7 +201,7 @@ def evaluate_task(
     if spec.kind == "multi_label":
         known = dataclasses.replace(spec, labels=tuple(model.labels or ()))
     with warnings_in_a_line():
-        split = reading.find_columns(known, path, "dev", columns, of_run)
+        split = reading.find_columns(known, path, "dev", columns, run_columns)
         tell_guess(split.guessed)
         examples = split.examples()
     labels = _classes(model, spec, examples)

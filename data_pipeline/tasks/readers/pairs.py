@@ -15,8 +15,8 @@ from data_pipeline.tasks.examples import own_splits
 from data_pipeline.tasks.table import TABLE_ENDINGS
 from data_pipeline.tasks.table import Table
 from data_pipeline.tasks.table import find_table
-from data_pipeline.text.files import COMPRESSED
-from data_pipeline.text.files import plain_name
+from data_pipeline.text.compression import COMPRESSED
+from data_pipeline.text.compression import plain_name
 
 _SUBJECT = "@subject"
 _ANNOTATION = "@ann"

@@ -5,11 +5,11 @@ import shutil
 
 import pyarrow
 import pytest
+from pyarrow import ipc
 from pyarrow import parquet
 
 from data_pipeline.records import part
 from data_pipeline.records.manifest import read_manifest
-from data_pipeline.text import columnar
 from tests.support.record_fixtures import digests
 from tests.support.record_fixtures import run_build
 from tests.support.record_fixtures import small_parts
@@ -85,22 +85,20 @@ def test_a_stopped_build_goes_on(made, tmp_path, monkeypatch):
     assert digests(tmp_path / "set") == digests(tmp_path / "whole")
 
 
-def test_damage_keeps_finished_parts(made, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(columnar, "_ROWS_AT_ONCE", 5)
+def test_damage_keeps_finished_parts(made, tmp_path, capsys):
     corpus = shutil.copytree(made / "corpus", tmp_path / "corpus")
-    whole = (corpus / "a.parquet").read_bytes()
-    column = parquet.read_metadata(corpus / "a.parquet").row_group(3).column(0)
-    begin = column.data_page_offset
-    assert begin > len(whole) // 2
-    (corpus / "a.parquet").write_bytes(
-        whole[:begin] + b"\xff" * 99 + whole[begin + 99 :]
-    )
-    assert run(tmp_path, "a.parquet", tmp_path / "set") == 1
+    file = corpus / "a.arrow"
+    content = ipc.open_stream(file.read_bytes()).read_all()
+    with ipc.new_stream(file, content.schema) as writer:
+        writer.write_table(content, max_chunksize=5)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) * 3 // 4])
+    assert run(tmp_path, "a.arrow", tmp_path / "set") == 1
     error = capsys.readouterr().err
-    assert "a.parquet: the file is damaged" in error
+    assert "a.arrow: the file is damaged" in error
     assert "finished part(s)" in error and error.count("\n") == 1
-    (corpus / "a.parquet").write_bytes(whole)
-    assert run(tmp_path, "a.parquet", tmp_path / "set") == 0
+    file.write_bytes(whole)
+    assert run(tmp_path, "a.arrow", tmp_path / "set") == 0
     assert shards(tmp_path / "set") == shards(made / "set")
 
 

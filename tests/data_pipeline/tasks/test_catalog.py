@@ -27,7 +27,7 @@ def test_all_tasks_are_complete():
         assert find_task(name) is task and task.name == name
         assert find_task(task) is task
         assert task.kind in examples.KINDS
-        assert task.reader in reading._READERS
+        assert task.reader in reading.READERS
         assert set(task.metrics) <= set(METRICS.split()) and task.metrics
         assert "train" in task.files and "test" in task.files or "squad" in name
         assert set(task.files) <= set(examples.SPLITS)

@@ -143,34 +143,37 @@ def test_several_labels(tmp_path):
 
 
 def test_columns_of_a_run_are_read_where_a_file_has_them(tmp_path):
-    def find(header, of_run, task="classification", ending=".csv"):
+    def find(header, run_columns, task="classification", ending=".csv"):
         made = rows(header, lambda i, x: [x, "ab"[i % 2]])
         file = table(tmp_path / f"other{ending}", made)
-        return reading.find_columns(task, file, "dev", of_run=of_run)
+        return reading.find_columns(task, file, "dev", run_columns=run_columns)
 
     run = {"text": "review", "label": "verdict"}
     usual = ({"text": "0", "label": "1"}, ["text", "label"])
-    for header, of_run, columns, guessed in (
+    for header, run_columns, columns, guessed in (
         (["Review", "verdict"], run, run, {}),
-        (["text", "label"], run, None, {}),
+        (["text", "label"], run, {}, {}),
         (["comment", "mood"], run, {"text": "comment", "label": "mood"}, True),
-        (["text", "label"], usual[0], None, {}),
+        (["text", "label"], usual[0], {}, {}),
         (["It is.", "a"], usual[0], usual[0], {}),
         (["a+b", "label"], {"text": "a+b"}, {"text": "a+b"}, {}),
     ):
-        found = find(header, of_run)
-        assert found[0] == columns and bool(found[1]) == bool(guessed), header
+        split = find(header, run_columns)
+        assert split.columns == columns, header
+        assert bool(split.guessed) == bool(guessed), header
     # What is given wins.
     file = tmp_path / "other.csv"
-    found = reading.find_columns("classification", file, "dev", "text=c", run)
-    assert found[0] == "text=c"
+    split = reading.find_columns("classification", file, "dev", "text=c", run)
+    assert split.columns == {"text": "c"}
+    # The rows that were looked at are read.
+    assert len(find(["Review", "verdict"], run).examples()) == 12
     # Files without columns, and a directory.
     pair = {"source": "de", "target": "en"}
     for name in ("dev.de", "dev.en"):
         (tmp_path / name).write_text("a\n")
     for path in (tmp_path, tmp_path / "dev.de"):
-        found = reading.find_columns("seq2seq", path, "dev", of_run=pair)
-        assert found == (pair, {})
+        split = reading.find_columns("seq2seq", path, "dev", run_columns=pair)
+        assert (split.columns, split.guessed) == (pair, {})
 
 
 def test_texts_of_a_table(tmp_path):

@@ -6,18 +6,16 @@ import tracemalloc
 
 import pyarrow
 import pytest
-from pyarrow import ipc
 from pyarrow import parquet
 
-from data_pipeline.base import limits
 from data_pipeline.base.files import sha256_of
 from data_pipeline.text import columnar
+from data_pipeline.text.compression import read_chunks
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.documents import read_documents
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
 from data_pipeline.text.files import find_files
-from data_pipeline.text.files import read_chunks
 from tests.support.table_files import save_dataset
 from tests.support.table_files import write_all
 from tests.support.table_files import write_arrow
@@ -168,43 +166,6 @@ def test_damaged_files(tmp_path):
         texts_of(tmp_path / "old.feather")
 
 
-def test_files_that_unfold_without_end(tmp_path, monkeypatch, request):
-    """They are refused, and take no memory before."""
-    monkeypatch.setattr(limits, "_ALWAYS_ALLOWED", 2**21)
-    repeated = pyarrow.DictionaryArray.from_arrays(
-        pyarrow.array([0] * 100_000, pyarrow.int32()), ["z" * 200_000]
-    )
-    paths = [tmp_path / "a.parquet", tmp_path / "b.arrow"]
-    content = pyarrow.table({"text": repeated})
-    parquet.write_table(content, paths[0], store_schema=False)
-    zstd = ipc.IpcWriteOptions(compression="zstd")
-    write_arrow(content, paths[1], options=zstd)
-    long = pyarrow.table({"text": ["z" * 1_000_000] * 100})
-    for codec in ("gzip", "zstd"):
-        paths.append(tmp_path / f"{codec}.parquet")
-        parquet.write_table(
-            long, paths[-1], compression=codec, use_dictionary=[]
-        )
-    paths.append(tmp_path / "c.arrow")
-    write_arrow(long, paths[-1], options=zstd)
-    rows = pyarrow.nulls(2**20, pyarrow.string())
-    paths.append(tmp_path / "rows.parquet")
-    parquet.write_table(pyarrow.table({"text": rows}), paths[-1])
-    before = pyarrow.default_memory_pool()
-    counted = pyarrow.proxy_memory_pool(before)
-    pyarrow.set_memory_pool(counted)
-    request.addfinalizer(lambda: pyarrow.set_memory_pool(before))
-    for path in paths:
-        tracemalloc.start()
-        with pytest.raises(TextError, match="expands to more than"):
-            for _ in Corpus(str(path)).documents():
-                pass
-        assert tracemalloc.get_traced_memory()[1] < 10_000_000
-        tracemalloc.stop()
-        assert path.stat().st_size < 300_000
-    assert 0 < counted.max_memory() < 20_000_000
-
-
 def test_zst(tmp_path):
     """One frame or several; what is damaged or a bomb is refused."""
     text = "Größe ä. Und so weiter.\n\n" * 20_000
@@ -226,7 +187,7 @@ def test_zst(tmp_path):
     assert texts_of(tmp_path / "b.jsonl.zstd") == ["One."]
     for content in (b"".join(frames)[:-9], frames[0][:6] + b"\0" * 9, b"abc"):
         path.write_bytes(content)
-        with pytest.raises(TextError, match="damaged or cut short"):
+        with pytest.raises(TextError, match="damaged, cut short or"):
             list(read_chunks(str(path)))
     path.write_bytes(codec.compress(bytes(70_000_000), asbytes=True))
     with pytest.raises(TextError, match="expands to more than"):

@@ -13,6 +13,7 @@ import pytest
 
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import sha256_of
+from data_pipeline.text import compression
 from data_pipeline.text import documents
 from data_pipeline.text import files
 from data_pipeline.text import lines
@@ -52,7 +53,7 @@ def test_results_do_not_depend_on_chunks(tmp_path, monkeypatch):
     path.write_bytes("Größe ä. Ö\r\nß.\r\n\r\nĀ new one…\r\n".encode())
     expected = read(path, text_format="sentences")
     for size in (1, 2, 3, 5):
-        monkeypatch.setattr(files, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(compression, "CHUNK_BYTES", size)
         assert read(path, text_format="sentences") == expected
 
 
@@ -125,7 +126,7 @@ def test_jsonl_and_compression(tmp_path):
         assert read(path) == [["One.", "Two."], ["Three", "Four"]], name
         if compress is not bytes:
             path.write_bytes(path.read_bytes()[:-9])
-            with pytest.raises(ValueError, match="damaged or cut short"):
+            with pytest.raises(ValueError, match="damaged, cut short or"):
                 read(path)
 
 
@@ -254,7 +255,7 @@ def test_long_lines(tmp_path, monkeypatch):
     path.write_text(" ".join(words) + "\n\nshort one\n" + "x" * 70)
     cut = []
     for size in (1, 7, 64, 1 << 20):
-        monkeypatch.setattr(files, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(compression, "CHUNK_BYTES", size)
         cut.append(list(lines.read_lines(str(path), "utf-8", longest=30)))
     assert cut[0] == cut[1] == cut[2] == cut[3]
     assert max(map(len, cut[0])) == 30
@@ -266,7 +267,7 @@ def test_long_lines(tmp_path, monkeypatch):
     chunks = []
 
     def read_chunks(*arguments):
-        for chunk in files.read_chunks(*arguments):
+        for chunk in compression.read_chunks(*arguments):
             chunks.append(len(chunk))
             yield chunk
 
@@ -316,7 +317,7 @@ def test_json_lines_that_are_too_long(tmp_path, monkeypatch):
     path.write_text("".join(f"{json.dumps({'text': x})}\n" for x in texts))
     monkeypatch.setattr(rows, "MOST_CHARACTERS", 50)
     for size in (1, 7, 64, 1 << 20):
-        monkeypatch.setattr(files, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(compression, "CHUNK_BYTES", size)
         with pytest.raises(
             files.TextError, match=r"a.jsonl:2: .* more than 50"
         ):
@@ -471,7 +472,7 @@ def test_parts_end_with_documents_and_hold_enough():
 def test_invalid_encoding(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     for mark, chunk in itertools.product((b"", b"\xef\xbb\xbf"), (3, 1 << 20)):
-        monkeypatch.setattr(files, "_CHUNK_BYTES", chunk)
+        monkeypatch.setattr(compression, "CHUNK_BYTES", chunk)
         path.write_bytes(mark + "Größe.\nZwei ".encode() + b"\xe4.\n")
         offset = len(mark) + 14
         with pytest.raises(
