@@ -1,7 +1,6 @@
 """Settings of an export: lengths, precision, static shapes, windows."""
 
 import dataclasses
-import reprlib
 
 from data_pipeline.base import settings
 from data_pipeline.base.settings import setting
@@ -105,7 +104,7 @@ class ExportSettings(settings.Settings):
         choices=PRECISIONS,
         meant={"fp32": "float32", "bf16": "bfloat16"},
     )
-    seq_length_buckets: tuple = setting(
+    seq_length_buckets: tuple[int, ...] = setting(
         (), "pad texts to one of these lengths (default: to the longest text)"
     )
     max_batch: int | None = setting(
@@ -148,10 +147,9 @@ class ExportSettings(settings.Settings):
         if isinstance(self.generation, dict):
             generation = GenerationSettings.of(self.generation)
             object.__setattr__(self, "generation", generation)
-        buckets = _tuple_of_lengths(self.seq_length_buckets)
-        object.__setattr__(self, "seq_length_buckets", buckets)
         super().__post_init__()
-        length = self.sequence_length
+        buckets, length = self.seq_length_buckets, self.sequence_length
+        _check_buckets(buckets)
         if length is not None and buckets and buckets[-1] != length:
             raise ValueError(
                 "the largest bucket must be `sequence_length`. Received: "
@@ -203,17 +201,8 @@ class ExportSettings(settings.Settings):
         return config.memory_length or self.sequence_length
 
 
-def _tuple_of_lengths(value):
-    """`seq_length_buckets` as a tuple; JSON and YAML give a list."""
-    is_list = isinstance(value, (tuple, list)) and all(
-        isinstance(x, int) and not isinstance(x, bool) for x in value
-    )
-    if not is_list:
-        raise TypeError(
-            "`seq_length_buckets` must be whole numbers. "
-            f"Received: seq_length_buckets={reprlib.repr(value)}."
-        )
-    buckets = tuple(value)
+def _check_buckets(buckets):
+    """Refuse lengths that do not rise, or are too short for a text."""
     if list(buckets) != sorted(set(buckets)):
         raise ValueError(
             "`seq_length_buckets` must rise. "
@@ -224,4 +213,3 @@ def _tuple_of_lengths(value):
             "every bucket must be at least 3: a token, [SEP] and [CLS]. "
             f"Received: seq_length_buckets={buckets}."
         )
-    return buckets

@@ -59,6 +59,7 @@ FRACTION_BETWEEN = Range("in (0, 1)", "in (0, 1)", lambda x: 0 < x < 1)
 _LARGEST = {int: 2**63 - 1, float: sys.float_info.max}
 _METAVARS = {int: "N", float: "X", str: "NAME", tuple: "NAME"}
 _MOST_NAMES = 5  # of a message
+_ITEMS = {str: "strings", int: "whole numbers"}  # of a tuple
 _ANY = Range("an integer", "a number", lambda x: True)
 # Aliases in a YAML file make lists of lists that have no end when written out.
 _SHOWN = reprlib.Repr()
@@ -195,7 +196,14 @@ def python_number(value):
 def check(field, value):
     """Raise TypeError or ValueError unless a value fits a field."""
     kind, may_be_none = kind_of(field)
-    if value is not None or not may_be_none:
+    if kind is tuple:
+        item = typing.get_args(field.type)[0]
+        if type(value) is not tuple or any(type(x) is not item for x in value):
+            raise TypeError(
+                f"`{field.name}` must be a list of {_ITEMS[item]}. Received: "
+                f"{field.name}={_SHOWN.repr(value)}."
+            )
+    elif value is not None or not may_be_none:
         metadata = field.metadata
         check_value(
             *(field.name, value, kind),
@@ -210,7 +218,7 @@ def check_value(name, value, kind, range=None, choices=None, meant=None):
     Args:
         name: str, of the field or argument.
         value: any object.
-        kind: int, float, bool or str; or tuple, of strings.
+        kind: int, float, bool or str.
         range, choices, meant: as of `setting`.
 
     Raises:
@@ -224,10 +232,6 @@ def check_value(name, value, kind, range=None, choices=None, meant=None):
     range_ = range or _ANY
     if kind is bool:
         expected, holds = "true or false", _ANY.holds
-    elif kind is tuple:
-        expected = "a list of strings"
-        is_kind = is_kind and all(isinstance(x, str) for x in value)
-        holds = _ANY.holds
     elif kind is str:
         expected = _listed(choices) if choices else "a string"
         holds = choices.__contains__ if choices else _ANY.holds

@@ -12,8 +12,14 @@ WRONG = [
     ({"sequence_length": 2}, "`sequence_length` must be at least 3: a token"),
     ({"seq_length_buckets": [2, 8]}, "every bucket must be at least 3"),
     ({"seq_length_buckets": [9, 8]}, "`seq_length_buckets` must rise"),
-    ({"seq_length_buckets": ["9"]}, "must be whole numbers. Received: seq_"),
-    ({"seq_length_buckets": 9}, "must be whole numbers. Received: seq_leng"),
+    (
+        {"seq_length_buckets": ["9"]},
+        "must be a list of whole numbers. Received: seq_",
+    ),
+    (
+        {"seq_length_buckets": 9},
+        "must be a list of whole numbers. Received: seq_leng",
+    ),
     (
         {"seq_length_buckets": [8, 9], "sequence_length": 10},
         "the largest bucket must be `sequence_length`",
