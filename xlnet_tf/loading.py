@@ -110,11 +110,10 @@ class StoredModel:
     def __init__(self, path):
         given = as_path(path)
         place = as_model_path(given)
-        is_run = (given / _KERAS_FILE).is_file()
-        self.path = given / _KERAS_FILE if is_run else place
+        has_file = (given / _KERAS_FILE).is_file()
+        self.path = given / _KERAS_FILE if has_file else place
         near = given, place, place.parent
-        runs = (x for x in near if (x / RUN_FILE).is_file())
-        self.run = next(runs, given if is_run else None)
+        self.run = next((x for x in near if (x / RUN_FILE).is_file()), None)
 
     def load(self, verify=True):
         """See `load`."""
