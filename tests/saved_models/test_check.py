@@ -27,8 +27,10 @@ from tests.support.task_export_fixtures import ask
 from tests.support.task_export_fixtures import make
 from tests.support.task_export_fixtures import write_run
 from tests.support.training_fixtures import tiny_config
+from xlnet_tf.loading import open_model
 from xlnet_tf.objectives import Causal
 from xlnet_tf.objectives import Masked
+from xlnet_tf.tasks import kind_of
 
 TEXTS = ["ba co fi gu ha je ki lo", "", "de fi", "mu na po ra " * 3]
 
@@ -106,7 +108,8 @@ def as_run(directory, task):
     """A directory that names the task of a fine-tuning run."""
     results = json.dumps(RESULTS | {"task": task})
     (directory / "results.json").write_text(results)
-    return directory
+    (directory / "run.json").write_text('{"format_version": 1}')
+    return open_model(directory)
 
 
 def read(model, directory, task):
@@ -272,31 +275,31 @@ def write(file, *lines):
 
 
 def test_files_of_models_that_come_from_no_run(tmp_path, capsys):
-    classifier = make("classifier")
+    classifier, none = make("classifier"), open_model(tmp_path)
     lines = write(tmp_path / "a.txt", "ba co", "fi")
-    task, examples = read_file(classifier, tmp_path, lines)
+    task, examples = read_file(classifier, none, lines)
     assert [x.text for x in examples] == ["ba co", "fi"]
     assert examples[1].where == f"{lines}, text 2"
     table = write(tmp_path / "a.csv", "id,remark", "1,ba co", "2,fi gu")
-    task, examples = read_file(classifier, tmp_path, table, "text=remark")
+    task, examples = read_file(classifier, none, table, "text=remark")
     assert [x.text for x in examples] == ["ba co", "fi gu"]
-    task, examples = read_file(shared_model(), tmp_path, table)
+    task, examples = read_file(shared_model(), none, table)
     assert (task, examples) == (None, ["ba co", "fi gu"])
     assert "text column: remark; guessed" in capsys.readouterr().err
     dialogue = [[["ba"], [{"question": "co", "choice": ["a", "b"]}], "1"]]
     dialogue[0][1][0]["answer"] = "b"
     file = write(tmp_path / "a.json", json.dumps(dialogue))
-    task, (example,) = read_file(make("choice"), tmp_path, file)
+    task, (example,) = read_file(make("choice"), none, file)
     assert (task.name, example.options) == ("dream", ("a", "b"))
     ranked = write(tmp_path / "b.tsv", "query\tdocument", "a\t ", "a\tb")
-    _, (example,) = read_file(make("ranker"), tmp_path, ranked)
+    _, (example,) = read_file(make("ranker"), none, ranked)
     assert example.document == "b"
 
 
 def served(folder, model, *options):
     """The status of an export of a run with a model, which is checked."""
     write_run(folder / "run", model)
-    as_run(folder / "run", model.kind)
+    as_run(folder / "run", kind_of(model))
     arguments = ["--model", folder / "run", "--output", folder / "served"]
     arguments += ["--sequence-length", TASK_LENGTH, "--quiet", *options]
     return run(export.main, list(map(str, arguments)))

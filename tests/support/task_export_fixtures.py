@@ -100,11 +100,10 @@ def _directory():
 @functools.cache
 def shared_export(name):
     """The SavedModel of a task, of the directory of a fine-tuning run."""
-    folder = pathlib.Path(_directory().name) / name
-    details = {}
+    folder, task = pathlib.Path(_directory().name) / name, shared_task(name)
     if name == "questions":
-        details["threshold"] = threshold()
-    write_run(folder / "run", shared_task(name), **details)
+        task.null_threshold = threshold()
+    write_run(folder / "run", task)
     arguments = ["--model", folder / "run", "--output", folder / "served"]
     arguments += ["--sequence-length", LENGTH, "--num-candidates", 3]
     assert run(export.main, list(map(str, arguments))) == 0
@@ -126,13 +125,11 @@ def functions(name):
     return {n: s.function for n, s in made(task).items()}
 
 
-def write_run(directory, task, **details):
+def write_run(directory, task):
     """Write the files of a fine-tuning run that an export reads."""
     directory.mkdir(parents=True)
     task.save(directory / "model.keras")
     task.save_to_preset(directory / "best")
-    results = json.dumps({"details": details})
-    (directory / "results.json").write_text(results)
 
 
 def made(task, **settings):

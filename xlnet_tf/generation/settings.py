@@ -98,7 +98,9 @@ class GenerationSettings(settings.Settings):
     early_stopping: bool = setting(
         False, "stop once as many texts have ended as there are beams"
     )
-    stop: tuple = setting((), "a text ends before the first of these strings")
+    stop: tuple[str, ...] = setting(
+        (), "a text ends before the first of these strings"
+    )
     seed: int = setting(0, "seed of the random tokens", settings.NOT_NEGATIVE)
     max_prompt_tokens: int = setting(
         4096, "refuse longer prompts", settings.POSITIVE
@@ -112,17 +114,12 @@ class GenerationSettings(settings.Settings):
     batch_size: int = setting(8, "prompts at a time", settings.POSITIVE)
 
     def __post_init__(self):
-        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
-        if isinstance(stop, list):  # of JSON and YAML
-            stop = tuple(stop)
-        object.__setattr__(self, "stop", stop)
         super().__post_init__()
-        for value in self.stop:
-            if not isinstance(value, str) or not value:
-                raise ValueError(
-                    "`stop` must be strings of at least one character. "
-                    f"Received: stop={list(self.stop)}."
-                )
+        if not all(self.stop):
+            raise ValueError(
+                "`stop` must be strings of at least one character. "
+                f"Received: stop={list(self.stop)}."
+            )
         if self.min_new_tokens > self.max_new_tokens:
             raise ValueError(
                 "`min_new_tokens` must not be above `max_new_tokens`. "

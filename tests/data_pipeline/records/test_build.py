@@ -270,7 +270,7 @@ def test_bad_text_keeps_finished_parts(made, tmp_path, capsys, built_parts):
         text = ("--input", str(corpus / "*.*[tnz]"), "--text-format", "auto")
         # Past the head, whose format is guessed before any part is built.
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("data_pipeline.text.files._CHUNK_BYTES", 99)
+            patch.setattr("data_pipeline.text.compression.CHUNK_BYTES", 99)
             patch.setattr("data_pipeline.text.documents._HEAD_CHARACTERS", 99)
             patch.setattr("data_pipeline.text.documents._HEADS", 1)
             assert run(corpus, output, *text) == 1
@@ -341,7 +341,7 @@ def test_bad_text_is_replaced_or_skipped(made, corpus, tmp_path, capsys):
     text = ("--input", corpus / "*.txt", corpus / "*.jsonl")
     stopped, skipped = tmp_path / "stopped", tmp_path / "skipped"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("data_pipeline.text.files._CHUNK_BYTES", 99)
+        patch.setattr("data_pipeline.text.compression.CHUNK_BYTES", 99)
         patch.setattr("data_pipeline.text.documents._HEAD_CHARACTERS", 99)
         patch.setattr("data_pipeline.text.documents._HEADS", 1)
         assert run(corpus, stopped, *text) == 1
