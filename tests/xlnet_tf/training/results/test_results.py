@@ -64,7 +64,7 @@ def test_results_are_written_last(tmp_path, monkeypatch):
     """A run that is stopped in its page is not done."""
     for name in ("write_predictions", "prediction_rows", "write_report"):
         monkeypatch.setattr(outcome, name, lambda *_: None)
-    for name in ("analyse", "parse_columns", "draw_losses"):
+    for name in ("analyse", "draw_losses"):
         monkeypatch.setattr(outcome, name, lambda *_: None)
 
     def stop(*_):
