@@ -103,25 +103,26 @@ class StoredModel:
         path: see `open_model`.
 
     Attributes:
-        path: path of the model's directory or `.keras` file.
+        path: path of the model's directory, the run's preset if it is of a
+            run, or of its `.keras` file.
         run: path of the run that wrote it, or None.
     """
 
     def __init__(self, path):
         given = as_path(path)
-        place = as_model_path(given)
-        has_file = (given / _KERAS_FILE).is_file()
-        self.path = given / _KERAS_FILE if has_file else place
+        self.path = place = as_model_path(given)
+        file = given / _KERAS_FILE
+        self._file = file if file.is_file() else place
         near = given, place, place.parent
         self.run = next((x for x in near if (x / RUN_FILE).is_file()), None)
 
     def load(self, verify=True):
         """See `load`."""
-        if self.path.is_dir():
+        if self._file.is_dir():
             cls = class_of_directory(self.path)
             return cls.from_preset(self.path, verify=verify)
-        model = load_keras_file(self.path)
-        preset = self.path.parent / "preset"
+        model = load_keras_file(self._file)
+        preset = self._file.parent / "preset"
         has_none = getattr(model, "preprocessor", True) is None
         if has_none and model.preprocessor_cls is not None and preset.is_dir():
             model.find_preprocessor(preset, verify)

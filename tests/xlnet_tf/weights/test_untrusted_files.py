@@ -19,7 +19,7 @@ from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetTextClassifier
 from xlnet_tf import XLNetTokenClassifier
-from xlnet_tf import loading
+from xlnet_tf import keras_file
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 from xlnet_tf.weights.released import save_tf1
 from xlnet_tf.weights.tensor_files import digest_of_weights
@@ -338,7 +338,7 @@ def test_the_config_of_an_archive_is_read_only_if_it_is_short(
         (lambda x: b"{", "damaged: its config.json is not JSON"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(loading, "MOST_JSON_BYTES", 10**6)
+            patch.setattr(keras_file, "MOST_JSON_BYTES", 10**6)
             broken = shutil.copy(path, tmp_path / "broken.keras")
             edit_archive(broken, change)
             with pytest.raises(ValueError, match=message):
