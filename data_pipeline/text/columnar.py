@@ -105,6 +105,8 @@ def _damage_named(path):
     ) as error:
         if getattr(error, "errno", None) is not None:  # of the disk
             raise
+        # Damaged files ask for more memory than they need.
+        pyarrow.default_memory_pool().release_unused()
         raise TextError(
             f"{path}: the file is damaged, cut short or of another kind "
             f"({in_a_line(error)}). Fetch it again."

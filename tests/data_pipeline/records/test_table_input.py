@@ -92,10 +92,10 @@ def test_damage_keeps_finished_parts(made, tmp_path, capsys):
     with ipc.new_stream(file, content.schema) as writer:
         writer.write_table(content, max_chunksize=5)
     whole = file.read_bytes()
-    begin = (
-        len(whole) * 3 // 4
-    )  # of as many bytes: another size is another plan
-    file.write_bytes(whole[:begin] + b"\xff" * (len(whole) - begin))
+    # The length of a message, in a file of as many bytes: another size would
+    # be another plan.
+    begin = whole.rindex(b"\xff" * 4, 0, len(whole) * 3 // 4) + 4
+    file.write_bytes(whole[:begin] + b"\xff" * 9 + whole[begin + 9 :])
     assert run(tmp_path, "a.arrow", tmp_path / "set") == 1
     error = capsys.readouterr().err
     assert "a.arrow: the file is damaged" in error
