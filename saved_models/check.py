@@ -46,7 +46,7 @@ _INPUTS = (
     *("query", "document", "words", "source"),
 )
 _TRUTHS = ("label", "answer", "tags", "relevance", "target")
-# Key of an answer of `Task.decode` -> output of an export.
+# Key of an answer of `TaskKind.decode` -> output of an export.
 _OUTPUTS = {
     "label": "label",
     "labels": "chosen",

@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from xlnet_tf.preprocessing.preset import PreprocessorPreset
+from xlnet_tf.preprocessing.files import PreprocessorPreset
 
 
 class Preprocessor(PreprocessorPreset):

@@ -17,11 +17,11 @@ from xlnet_tf.tasks.class_labels import are_rows
 from xlnet_tf.tasks.class_labels import class_numbers
 from xlnet_tf.tasks.class_labels import finite_numbers
 from xlnet_tf.tasks.kind import TaskKind
-from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import ListwiseLoss
 from xlnet_tf.tasks.losses import class_loss
 from xlnet_tf.tasks.losses import class_metrics
 from xlnet_tf.tasks.losses import reciprocal_rank
+from xlnet_tf.tasks.sequence_task import SequenceTask
 
 _FILLER = -1e30
 

@@ -13,10 +13,10 @@ from xlnet_tf.model.base_model import BaseModel
 from xlnet_tf.model.inputs import as_features
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.preprocessing import fit_input
+from xlnet_tf.preprocessing.files import can_preprocess
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.preprocessor import check_positions
 from xlnet_tf.preprocessing.preprocessor import most_positions
-from xlnet_tf.preprocessing.preset import can_preprocess
 from xlnet_tf.preprocessing.strings import is_raw
 from xlnet_tf.preprocessing.strings import of_frame
 from xlnet_tf.preprocessing.texts import XLNetTextClassifierPreprocessor

@@ -14,9 +14,9 @@ from xlnet_tf.tasks.class_labels import checked_labels
 from xlnet_tf.tasks.class_labels import class_numbers
 from xlnet_tf.tasks.class_labels import numbered_weights
 from xlnet_tf.tasks.kind import TaskOfTexts
-from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import class_loss
 from xlnet_tf.tasks.losses import class_metrics
+from xlnet_tf.tasks.sequence_task import SequenceTask
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")

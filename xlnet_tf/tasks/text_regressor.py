@@ -13,8 +13,8 @@ from keras import ops
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.class_labels import finite_numbers
 from xlnet_tf.tasks.kind import TaskOfTexts
-from xlnet_tf.tasks.long_documents import SequenceTask
 from xlnet_tf.tasks.losses import SquaredError
+from xlnet_tf.tasks.sequence_task import SequenceTask
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
@@ -24,7 +24,9 @@ class XLNetTextRegressor(SequenceTask):
     Args:
         backbone: XLNetBackbone or BertBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
-        segment_length, preprocessor: see `XLNetTextClassifier`.
+        segment_length: int or None, tokens read at a time; a backbone with
+            `memory_length` remembers the others. Default None: all at once.
+        preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
         features: dict as the backbone takes.

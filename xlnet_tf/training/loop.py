@@ -172,7 +172,7 @@ def end_of_loop(step, settings, evaluates):
 
     Args:
         step: int, steps so far.
-        settings: PretrainingSettings.
+        settings: PretrainingSettings or FinetuningSettings.
         evaluates: bool, whether loops end at evaluations, and begin anew
             there.
     """
@@ -189,7 +189,7 @@ def check_finite(report, settings, note, advice):
 
     Args:
         report: LoopReport.
-        settings: PretrainingSettings.
+        settings: PretrainingSettings or FinetuningSettings.
         note: NotFiniteSteps.
         advice: str, what to do, such as "start again".
 

@@ -40,13 +40,13 @@ from xlnet_tf.training.exports import keep_newest
 from xlnet_tf.training.exports import kept_exports
 from xlnet_tf.training.exports import note_export
 from xlnet_tf.training.exports import prepare_exports
+from xlnet_tf.training.initial_weights import head_of_preset
+from xlnet_tf.training.initial_weights import objective_of_preset
+from xlnet_tf.training.initial_weights import start_from
+from xlnet_tf.training.initial_weights import values_of_another
 from xlnet_tf.training.log import draw_losses
 from xlnet_tf.training.log import tell_first_lines
 from xlnet_tf.training.on_tensorflow import make_memory
-from xlnet_tf.training.preset import head_arguments
-from xlnet_tf.training.preset import objective_of_preset
-from xlnet_tf.training.preset import start_from
-from xlnet_tf.training.preset import values_of_another
 from xlnet_tf.training.records import check_same_text
 from xlnet_tf.training.records import model_config
 from xlnet_tf.training.records import objective_reader
@@ -104,7 +104,7 @@ def pretrain(settings, backend, export=None, begun=None):
             data.model_config,
             settings,
             backend.strategy,
-            head_arguments(settings.preset),
+            head_of_preset(settings.preset),
         )
         memory = make_memory(model, settings, backend.strategy)
 
@@ -288,164 +288,6 @@ def make_objective(settings):
     return objective()
 
 
-def read_batches(data, start_step, **rows):
-    """Read the batches of records that a model is trained on.
-
-    Args:
-        data: PretrainingData.
-        start_step: int, the first step to read.
-        **rows: of `PretrainingData.dataset`, which rows of each batch.
-
-    Returns:
-        tf.data.Dataset, endless.
-    """
-    dataset = data.dataset(start_step=start_step, **rows)
-    if data.manifest.both_directions:
-        return dataset
-    # Without the feature, positions are projected for one direction only.
-    return dataset.map(
-        lambda x: {k: v for k, v in x.items() if k != "is_reversed"}
-    )
-
-
-def training_of(run, data, model, optimizer, memory, export=None):
-    """The loop.Training of a pretrainer.
-
-    Args:
-        run: loop.Run.
-        data: Data.
-        model, optimizer: of `build`.
-        memory: StatefulMemory or None.
-        export: as of `pretrain`.
-    """
-
-    def make_steps():
-        return run.backend.steps(
-            *(model, optimizer, memory),
-            training_loss(model, data.train.first_half_length),
-            functools.partial(read_batches, data.train, run.steps_made()),
-            *(run.settings, run.step),
-        )
-
-    return loop.Training(
-        make_steps=make_steps,
-        figures=functools.partial(figures_of, model, data, run.settings),
-        progress_text=progress_text,
-        rows_of_step=functools.partial(rows_of_step, data.train),
-        advice="resume from the last checkpoint",
-        save_best=functools.partial(save, run, data, model, "best", export),
-        evaluate=evaluation(run, data, model),
-    )
-
-
-def training_loss(model, first_half_length=0):
-    """The Loss of a pretrainer in training.
-
-    Args:
-        model: XLNetPretrainer.
-        first_half_length: int, of the records, see `XLNetBackbone`. Default 0.
-    """
-    return Loss(
-        functools.partial(
-            model, training=True, first_half_length=first_half_length
-        ),
-        model.loss_sums,
-        tuple(model.metric_names),
-    )
-
-
-def evaluation_loss(model, first_half_length=0):
-    """The Loss of a pretrainer on held-out records."""
-    return Loss(
-        functools.partial(
-            model,
-            training=False,
-            streams="query",
-            first_half_length=first_half_length,
-        ),
-        model.loss_sums,
-        tuple(model.metric_names),
-    )
-
-
-def evaluation(run, data, model):
-    """A function that evaluates on the held-out records, see `loop.Training`.
-
-    Returns:
-        function, or None where nothing is held out.
-    """
-    settings, held_out = run.settings, data.held_out
-    if held_out is None:
-        return None
-    parts = settings.gradient_accumulation_steps  # a batch is as large as one
-    count = min(settings.evaluation_steps * parts, held_out.steps_per_epoch)
-
-    @functools.cache
-    def evaluator():
-        return run.backend.evaluation(
-            model,
-            evaluation_loss(model, held_out.first_half_length),
-            functools.partial(read_batches, held_out, 0),
-            dataclasses.replace(
-                settings,
-                batch_size=held_out.batch_size,
-                gradient_accumulation_steps=1,
-            ),
-        )
-
-    def evaluate(must_stop):
-        means = evaluator().evaluate(count, must_stop, run.shows_progress)
-        return means and with_bits(means, model)
-
-    return evaluate
-
-
-def with_bits(means, model):
-    """Means of metrics, with the loss of a prediction in bits."""
-    bits = means["loss"] / model.objectives[0].predictions / math.log(2)
-    return {"loss": means["loss"], "bits_per_token": bits, **means}
-
-
-def figures_of(model, data, settings, report):
-    """The figures of a loop of steps, dict of str to float."""
-    tokens = len(report.results) * settings.batch_size * data.sequence_length
-    return {
-        **with_bits(report.scalars(), model),
-        "tokens_per_second": tokens / max(report.seconds, 1e-9),
-    }
-
-
-def rows_of_step(data, step):
-    """list of dict, the record of each row of a step, from 1."""
-    is_mixed = len(sets_of(data)) > 1
-    return [
-        {
-            **({"set": str(as_path(file).parent)} if is_mixed else {}),
-            "shard": as_path(file).name,
-            "record": record,
-        }
-        for file, record in data.sources(step - 1)
-    ]
-
-
-def progress_text(kind, scalars):
-    """The middle of a progress line, see `loop.Run`."""
-    text = f"loss {scalars['loss']:.3f}  "
-    if kind == "eval":  # the unit of the picture
-        bits = scalars["bits_per_token"]
-        text = f"held out  {text}bits/token {bits:.3f}  "
-    text += f"accuracy {scalars['accuracy']:.3f}"
-    if "next_sentence_accuracy" in scalars:
-        text += f"  next sentence {scalars['next_sentence_accuracy']:.3f}"
-    if kind == "train":
-        text += (
-            f"  gradient {scalars['gradient_norm']:.2f}  "
-            f"rate {scalars['learning_rate']:.2e}  "
-            f"{scalars['tokens_per_second']:,.0f} tokens/s"
-        )
-    return text
-
-
 def first_lines(run, data, model):
     """Lines about model, devices and data, before training starts."""
     settings, sizes, held_out = run.settings, data.model_config, data.held_out
@@ -526,6 +368,171 @@ def lines_about_records(train, settings):
     return lines
 
 
+def training_of(run, data, model, optimizer, memory, export=None):
+    """The loop.Training of a pretrainer.
+
+    Args:
+        run: loop.Run.
+        data: Data.
+        model, optimizer: of `build`.
+        memory: StatefulMemory or None.
+        export: as of `pretrain`.
+    """
+
+    def make_steps():
+        return run.backend.steps(
+            *(model, optimizer, memory),
+            training_loss(model, data.train.first_half_length),
+            functools.partial(read_batches, data.train, run.steps_made()),
+            *(run.settings, run.step),
+        )
+
+    return loop.Training(
+        make_steps=make_steps,
+        figures=functools.partial(figures_of, model, data, run.settings),
+        progress_text=progress_text,
+        rows_of_step=functools.partial(rows_of_step, data.train),
+        advice="resume from the last checkpoint",
+        save_best=functools.partial(save, run, data, model, "best", export),
+        evaluate=evaluation(run, data, model),
+    )
+
+
+def training_loss(model, first_half_length=0):
+    """The Loss of a pretrainer in training.
+
+    Args:
+        model: XLNetPretrainer.
+        first_half_length: int, of the records, see `XLNetBackbone`. Default 0.
+    """
+    return Loss(
+        functools.partial(
+            model, training=True, first_half_length=first_half_length
+        ),
+        model.loss_sums,
+        tuple(model.metric_names),
+    )
+
+
+def read_batches(data, start_step, **rows):
+    """Read the batches of records that a model is trained on.
+
+    Args:
+        data: PretrainingData.
+        start_step: int, the first step to read.
+        **rows: of `PretrainingData.dataset`, which rows of each batch.
+
+    Returns:
+        tf.data.Dataset, endless.
+    """
+    dataset = data.dataset(start_step=start_step, **rows)
+    if data.manifest.both_directions:
+        return dataset
+    # Without the feature, positions are projected for one direction only.
+    return dataset.map(
+        lambda x: {k: v for k, v in x.items() if k != "is_reversed"}
+    )
+
+
+def figures_of(model, data, settings, report):
+    """The figures of a loop of steps, dict of str to float."""
+    tokens = len(report.results) * settings.batch_size * data.sequence_length
+    return {
+        **with_bits(report.scalars(), model),
+        "tokens_per_second": tokens / max(report.seconds, 1e-9),
+    }
+
+
+def progress_text(kind, scalars):
+    """The middle of a progress line, see `loop.Training`."""
+    text = f"loss {scalars['loss']:.3f}  "
+    if kind == "eval":  # the unit of the picture
+        bits = scalars["bits_per_token"]
+        text = f"held out  {text}bits/token {bits:.3f}  "
+    text += f"accuracy {scalars['accuracy']:.3f}"
+    if "next_sentence_accuracy" in scalars:
+        text += f"  next sentence {scalars['next_sentence_accuracy']:.3f}"
+    if kind == "train":
+        text += (
+            f"  gradient {scalars['gradient_norm']:.2f}  "
+            f"rate {scalars['learning_rate']:.2e}  "
+            f"{scalars['tokens_per_second']:,.0f} tokens/s"
+        )
+    return text
+
+
+def rows_of_step(data, step):
+    """list of dict, the record of each row of a step, from 1."""
+    is_mixed = len(sets_of(data)) > 1
+    return [
+        {
+            **({"set": str(as_path(file).parent)} if is_mixed else {}),
+            "shard": as_path(file).name,
+            "record": record,
+        }
+        for file, record in data.sources(step - 1)
+    ]
+
+
+def evaluation(run, data, model):
+    """A function that evaluates on the held-out records, see `loop.Training`.
+
+    Returns:
+        function, or None where nothing is held out.
+    """
+    settings, held_out = run.settings, data.held_out
+    if held_out is None:
+        return None
+    parts = settings.gradient_accumulation_steps  # a batch is as large as one
+    count = min(settings.evaluation_steps * parts, held_out.steps_per_epoch)
+
+    @functools.cache
+    def evaluator():
+        return run.backend.evaluation(
+            model,
+            evaluation_loss(model, held_out.first_half_length),
+            functools.partial(read_batches, held_out, 0),
+            dataclasses.replace(
+                settings,
+                batch_size=held_out.batch_size,
+                gradient_accumulation_steps=1,
+            ),
+        )
+
+    def evaluate(must_stop):
+        means = evaluator().evaluate(count, must_stop, run.shows_progress)
+        return means and with_bits(means, model)
+
+    return evaluate
+
+
+def evaluation_loss(model, first_half_length=0):
+    """The Loss of a pretrainer on held-out records."""
+    return Loss(
+        functools.partial(
+            model,
+            training=False,
+            streams="query",
+            first_half_length=first_half_length,
+        ),
+        model.loss_sums,
+        tuple(model.metric_names),
+    )
+
+
+def with_bits(means, model):
+    """Means of metrics, with the loss of a prediction in bits."""
+    bits = means["loss"] / model.objectives[0].predictions / math.log(2)
+    return {"loss": means["loss"], "bits_per_token": bits, **means}
+
+
+def write_model(run, data, model):
+    """Write `model.keras`, whole or not at all, and the tokenizer."""
+    with written_whole(run.output / MODEL_FILE) as temporary:
+        model.save(temporary)
+    write_bytes(run.output / TOKENIZER, data.tokenizer.model_proto)
+
+
 def save(run, data, model, name, export=None):
     """Write a preset and, where asked for, a SavedModel of this step.
 
@@ -545,13 +552,6 @@ def save(run, data, model, name, export=None):
         note_export(exports, step, noted)
         export(model, data.tokenizer, exports / str(step), data.sequence_length)
         keep_newest(exports, step, run.settings.exports_to_keep, noted)
-
-
-def write_model(run, data, model):
-    """Write `model.keras`, whole or not at all, and the tokenizer."""
-    with written_whole(run.output / MODEL_FILE) as temporary:
-        model.save(temporary)
-    write_bytes(run.output / TOKENIZER, data.tokenizer.model_proto)
 
 
 def tell_results(run, data, model):

@@ -6,7 +6,8 @@ gradients are summed over the rows of all replicas and divided by their total
 weight, so that N replicas give the same numbers as one. A step whose loss or
 gradients are not finite leaves weights, moments and memory as they were.
 
-`on_tensorflow` and `on_jax` compute it.
+`on_tensorflow.py` and `on_jax.py` compute it; `update.py` has the update that
+passes over a step that is not finite, and `loop.py` ends a run with too many.
 """
 
 import math
@@ -99,7 +100,7 @@ def most_skipped(settings):
     """Steps in a row that may be not finite; one more ends the run: int.
 
     Args:
-        settings: PretrainingSettings.
+        settings: PretrainingSettings or FinetuningSettings.
     """
     # With a loss scale, steps that overflow are skipped.
     skips = settings.on_not_finite == "skip" or settings.precision == "float16"

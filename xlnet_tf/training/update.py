@@ -15,7 +15,7 @@ def make_optimizer(model, settings, **arguments):
 
     Args:
         model: keras.Model, made in the strategy's scope.
-        settings: PretrainingSettings.
+        settings: PretrainingSettings or FinetuningSettings.
         **arguments: further arguments of AdamW.
 
     Returns:
@@ -86,7 +86,7 @@ def make_update(optimizer, variables, settings, strategy):
     Args:
         optimizer: AdamW, built.
         variables: list of variables.
-        settings: PretrainingSettings.
+        settings: PretrainingSettings or FinetuningSettings.
         strategy: tf.distribute.Strategy.
 
     Returns:

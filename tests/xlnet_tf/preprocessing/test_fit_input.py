@@ -613,7 +613,7 @@ def test_without_tensorflow_text_tasks_take_features_alone(
     task.save_to_preset(tmp_path / "preset")
     task.save(tmp_path / "task.keras")
     needed = ("tensorflow", "no_tensorflow_text")
-    monkeypatch.setattr("xlnet_tf.preprocessing.preset._NEEDED", needed)
+    monkeypatch.setattr("xlnet_tf.preprocessing.files._NEEDED", needed)
     for again in (
         xlnet_tf.XLNetTextClassifier.from_preset(tmp_path / "preset"),
         keras.models.load_model(tmp_path / "task.keras"),

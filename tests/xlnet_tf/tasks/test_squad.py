@@ -155,7 +155,7 @@ def compare_with_official(threshold):
 
 
 def decoded(odds):
-    """Answers as `Task.decode` gives them."""
+    """Answers as `TaskKind.decode` gives them."""
     return [
         {"no_answer_odds": odds[name], "n_best": [{"text": text}]}
         for name, text in RIGHT.items()

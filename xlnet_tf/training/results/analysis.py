@@ -19,7 +19,7 @@ def analyse(task, examples, decoded, labels=None):
     Args:
         task: TaskSpec.
         examples: list of X examples with labels.
-        decoded: list of X dicts, of `Task.decode`.
+        decoded: list of X dicts, of `TaskKind.decode`.
         labels: tuple of str, the classes, or None.
 
     Returns:

@@ -40,7 +40,7 @@ _LONGEST_NAME = 28  # letters on an axis
 # Fields of examples that are shown.
 _CONTENT = ("text", "text_pair", "question", "options", "query", "source")
 # Field of an example that holds the truth, key of its prediction in
-# `Task.decode`, and name under which the truth is shown.
+# `TaskKind.decode`, and name under which the truth is shown.
 _TRUTHS = (
     ("label", "label", "true_label"),
     ("label", "labels", "true_labels"),
@@ -67,13 +67,13 @@ def prediction_rows(examples, decoded):
 
     Args:
         examples: list of X examples.
-        decoded: list of X dicts, of `Task.decode`.
+        decoded: list of X dicts, of `TaskKind.decode`.
 
     Returns:
         list of X dicts: the place, `row` of a file or else `where`; the
         content of the example, such as `text`; what is true, such as
         `true_label`; `predicted_label`, and whether what was predicted is
-        `right`; then all that `Task.decode` gives.
+        `right`; then all that `TaskKind.decode` gives.
     """
     return [
         {**_shown(example, one), **one}
@@ -121,7 +121,7 @@ def write_report(directory, task, examples, decoded, labels=None):
         directory: path.
         task: TaskSpec.
         examples: list of X examples with labels.
-        decoded: list of X dicts, of `Task.decode`.
+        decoded: list of X dicts, of `TaskKind.decode`.
         labels: tuple of C str, the classes, or None.
     """
     directory, title = as_path(directory), f"{task.name}, held out"

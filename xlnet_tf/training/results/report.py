@@ -56,7 +56,7 @@ def write_page(directory, results, task, kind, examples, decoded, labels=None):
         task: TaskSpec.
         kind: TaskKind around the model.
         examples: list of X examples with labels.
-        decoded: list of X dicts, of `Task.decode`.
+        decoded: list of X dicts, of `TaskKind.decode`.
         labels: tuple of C str, the classes, or None.
     """
     directory = as_path(directory)

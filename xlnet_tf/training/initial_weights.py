@@ -5,7 +5,7 @@ from xlnet_tf.weights.layer_paths import layers_by_path
 from xlnet_tf.weights.preset import open_source
 
 
-def head_arguments(preset):
+def head_of_preset(preset):
     """dict of the arguments of XLNetPretrainer that a preset's LM head needs.
 
     Args:
