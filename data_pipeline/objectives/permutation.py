@@ -14,7 +14,8 @@ stored permutations. `draw_ranks` is the fast one: it shuffles only
 the tokens whose order matters and returns their ranks directly; it draws
 permutations while records are read. Equal distributions, different draws.
 
-The loss is in `xlnet_tf/objectives/permutation.py`.
+The masks of the model are in `xlnet_tf/model/masks.py`, the loss is in
+`xlnet_tf/objectives/permutation.py`.
 """
 
 import dataclasses
