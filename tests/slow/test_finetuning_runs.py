@@ -17,6 +17,7 @@ from data_pipeline.tasks.catalog import find_task
 from saved_models.export import export_model
 from tests.support import artefacts
 from tests.support import finetuning_fixtures as fixtures
+from tests.support.finetuning_steps import around
 from tests.support.finetuning_steps import encoded
 from tests.support.finetuning_steps import make_examples
 from tests.support.finetuning_steps import setup
@@ -54,8 +55,9 @@ def train(name="classification", strategy=None, **settings):
         optimizer = make_optimizer(
             model, config, layer_decay=config.layer_decay
         )
+    loss = training.training_loss(around(name, model))
     steps = Steps(
-        *(model, optimizer, None, training.training_loss(model)),
+        *(model, optimizer, None, loss),
         functools.partial(batches.training, range(config.steps)),
         *(config, make_step_counter(strategy), strategy),
     )
@@ -321,7 +323,7 @@ def test_targets_on_replicas_are_those_of_one_device():
         # One length of rows is one program of each replica.
         batches = Batches(rows, config.batch_size, [config.sequence_length])
         evaluator = Evaluator(
-            *(model, find_task("seq2seq"), None),
+            *(around("seq2seq", model), find_task("seq2seq"), None),
             *({"dev": (examples, rows, batches)}, config, TensorFlow(strategy)),
         )
         found.append(evaluator.decoded("dev"))
