@@ -33,6 +33,7 @@ from data_pipeline.records.schema import stored_features
 from data_pipeline.records.sequences import build_sequences
 from data_pipeline.records.sequences import join_documents
 from data_pipeline.text.documents import TEXT_FORMATS
+from data_pipeline.text.documents import Corpus
 from data_pipeline.text.documents import stream_documents
 from data_pipeline.tokenization.tokenizer import Tokenizer
 
@@ -120,10 +121,9 @@ def build(arguments, tokenizer, processes):
     output = tempfile.mkdtemp()
     try:
         build_records(
-            arguments.input,
+            Corpus(arguments.input, arguments.text_format),
             tokenizer,
             output,
-            text_format=arguments.text_format,
             processes=processes,
         )
         return read_manifest(output)

@@ -11,6 +11,7 @@ from data_pipeline.base import command_line
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.build import build_records
 from data_pipeline.records.schema import RecordSettings
+from data_pipeline.text.documents import Corpus
 from data_pipeline.tokenization.cleaning import preprocess
 from data_pipeline.tokenization.tokenizer import Tokenizer
 
@@ -97,12 +98,11 @@ def sentencepiece(files, num_threads):
 
 def _build(files, directory, num_tokens, processes, num_targets=None):
     build_records(
-        files["text"],
+        Corpus(files["text"], "running"),
         Tokenizer(files["tokenizer"]),
         directory,
         settings=RecordSettings(
             sequence_length=num_tokens, num_predict=num_targets
         ),
-        text_format="running",
         processes=processes,
     )

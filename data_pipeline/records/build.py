@@ -51,12 +51,9 @@ def build_records(
     tokenizer,
     output,
     settings=None,
-    text_format="auto",
-    encoding="utf-8",
     processes=1,
     overwrite=False,
     progress=None,
-    on_bad_text="refuse",
     build_parts=None,
 ):
     """Build a set of records from text.
@@ -65,13 +62,12 @@ def build_records(
     returns the manifest of a finished set.
 
     Args:
-        text: str or path, or several: a file or a glob of text files; or a
-            Corpus, which has the format, the encoding and `on_bad_text`.
+        text: str or path, or several: a file or a glob of text files, read
+            as UTF-8 in a format that is guessed; or a Corpus, to choose the
+            format, the encoding and what happens to bad text.
         tokenizer: Tokenizer.
         output: path of the directory of the set.
         settings: RecordSettings, or None for the defaults.
-        text_format: as in `data_pipeline.text.documents`.
-        encoding: str.
         processes: int; the output does not depend on it.
         overwrite: bool, whether to replace a complete set or an interrupted
             build that differ in text, tokenizer or settings, and other files
@@ -79,7 +75,6 @@ def build_records(
         progress: function of the number of bytes of text files whose records
             were finished, or compared with a complete set, since its last
             call, or None.
-        on_bad_text: as of `Corpus`.
         build_parts: function (corpus, tokenizer, settings, directory of the
             parts) -> (list of BuiltPart, ReadLog), such as `beam.Builder`;
             None builds in processes of this machine.
@@ -101,9 +96,7 @@ def build_records(
         raise ValueError(
             f"`processes` must be at least 1. Received: processes={processes}."
         )
-    corpus = text
-    if not isinstance(text, Corpus):
-        corpus = Corpus(text, text_format, encoding, on_bad_text)
+    corpus = text if isinstance(text, Corpus) else Corpus(text)
     plan = make_plan(corpus, tokenizer, settings)
     progress = progress or (lambda size: None)
     complete = _complete_set(output, plan, corpus, overwrite, progress)

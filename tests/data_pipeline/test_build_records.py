@@ -232,11 +232,10 @@ def test_a_sequence_is_held_out_of_little_text(corpus, tmp_path):
     words = "the cat sat on a mat and saw a dog . "
     text.write_text("\n\n".join([words * 2] * 60))
     manifest = builder.build_records(
-        text,
+        Corpus(text, "sentences"),
         Tokenizer(corpus / "spiece.model"),
         tmp_path / "set",
         RecordSettings(**settings),
-        text_format="sentences",
     )
     counts = {
         split: sum(shard.records for shard in shards)
