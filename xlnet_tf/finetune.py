@@ -27,7 +27,6 @@ from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.tfds import check_has
 from xlnet_tf.training.settings import FinetuningSettings
 from xlnet_tf.training.startup import check_backend
-from xlnet_tf.training.startup import keep_freed_memory
 from xlnet_tf.training.startup import keep_programs
 from xlnet_tf.training.trackers import check_tracker
 
@@ -212,7 +211,6 @@ def _read(settings, earlier):
 
 def command():
     """Entry point of the console script."""
-    keep_freed_memory()
     return command_line.run(main)
 
 

@@ -21,7 +21,6 @@ from xlnet_tf.training.recipes import PRETRAINING
 from xlnet_tf.training.settings import PretrainingSettings
 from xlnet_tf.training.startup import check_backend
 from xlnet_tf.training.startup import check_config
-from xlnet_tf.training.startup import keep_freed_memory
 from xlnet_tf.training.startup import keep_programs
 from xlnet_tf.training.trackers import check_tracker
 
@@ -172,7 +171,6 @@ def export(model, tokenizer, directory, sequence_length):
 
 def command():
     """Entry point of the console script."""
-    keep_freed_memory()
     return command_line.run(main)
 
 

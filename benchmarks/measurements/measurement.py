@@ -62,9 +62,9 @@ class Measurement:
     needs_text: bool = False
 
 
-def ours(factory, shape, environment=None):
+def ours(factory, shape):
     """list of Contender: this library, with and without XLA."""
-    return _with_and_without_xla(OURS, factory, shape, environment)
+    return _with_and_without_xla(OURS, factory, shape)
 
 
 def garden(factory, shape):
@@ -90,14 +90,13 @@ def model_name(sizes):
     return "XLNet-Base" if sizes.model == BASE else "a tiny XLNet"
 
 
-def _with_and_without_xla(library, factory, shape, environment=None):
+def _with_and_without_xla(library, factory, shape):
     return [
         Contender(
             f"{library}, {label}",
             library,
             factory,
             {**shape, "jit_compile": jit_compile},
-            environment=environment or {},
         )
         for label, jit_compile in (("XLA", True), ("no XLA", False))
     ]

@@ -1,26 +1,10 @@
 """Checks and variables of a command before it imports TensorFlow."""
 
-import ctypes
 import os
-import platform
 
-from data_pipeline.base import command_line
 from data_pipeline.base.files import as_path
 from data_pipeline.base.suggestions import did_you_mean
 from xlnet_tf.config.fields import SIZES
-
-# Of glibc's malloc.h.
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_MAX = -4
-_M_ARENA_MAX = -8
-_MAX_CORES = 8
-_MOST_HEAPS = 4
-_VARIABLES = (
-    "MALLOC_ARENA_MAX",
-    "MALLOC_MMAP_MAX_",
-    "MALLOC_MMAP_THRESHOLD_",
-    "MALLOC_TRIM_THRESHOLD_",
-)
 
 
 def check_backend(work, names=("tensorflow",)):
@@ -86,37 +70,3 @@ def keep_programs(directory):
     flag = f'--tf_xla_persistent_cache_directory="{path}"'
     others = os.environ.get("TF_XLA_FLAGS", "")
     os.environ["TF_XLA_FLAGS"] = f"{others} {flag}".strip()
-
-
-def keep_freed_memory():
-    """Let this process keep memory that it has freed, for its next step.
-
-    A step allocates the same large tensors as the one before. By default,
-    glibc returns each of them to the system when it is freed, and the system
-    clears all of its pages again when the next step asks for them. Only the
-    main heap can keep large tensors, so few heaps are allowed; with a single
-    one, the threads that compile would wait for each other. On machines with
-    many cores, glibc's own heaps per thread are left as they are.
-
-    Call it before threads are started, so before TensorFlow is imported. Does
-    nothing without glibc, on more than eight cores, or if the user has set one
-    of these options of the allocator by an environment variable.
-
-    Returns:
-        bool, whether the allocator was told so.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    if command_line.available_cores() > _MAX_CORES:
-        return False
-    chosen = any(name in os.environ for name in _VARIABLES)
-    chosen |= "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")
-    if chosen:
-        return False
-    mallopt = ctypes.CDLL(None).mallopt
-    options = (
-        (_M_ARENA_MAX, _MOST_HEAPS),
-        (_M_MMAP_MAX, 0),  # no blocks apart from the heaps
-        (_M_TRIM_THRESHOLD, -1),  # which never shrink
-    )
-    return all([mallopt(option, value) for option, value in options])
