@@ -147,8 +147,11 @@ def _checked(command, state):
 
         def answer():
             connection, _ = server.accept()
-            with connection:
-                connection.recv(10_000)
+            with connection, connection.makefile("rb") as request:
+                # The shell sends each line by itself, and a connection that
+                # is closed with unread bytes is reset.
+                while request.readline().strip():
+                    pass
                 connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + status)
 
         status = json.dumps({"state": state}).encode()
