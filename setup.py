@@ -59,6 +59,8 @@ EXTRAS = {
     "hub": ["huggingface_hub>=0.34"],
     "serving": ["tensorflow-serving-api>=2.20,<2.21"],
     "parity": ["torch>=2.13,<3", "transformers>=5.23,<6"],
+    # export --runtime openvino.
+    "openvino": ["openvino>=2026.0"],
     "jax": ["jax>=0.6.2"],
     # The TPU compiler. To train on a TPU, tensorflow-tpu takes the place of
     # tensorflow, which no extra can say: docs/training.md has the commands.

@@ -28,7 +28,7 @@ from saved_models import versions
 from saved_models.batching import write_batching
 from saved_models.check import check
 from saved_models.check import read_file as read_check
-from saved_models.client.local import load
+from saved_models.loading import load
 from saved_models.settings import ExportSettings
 from xlnet_tf.generation.settings import GenerationSettings
 from xlnet_tf.training.startup import check_backend
@@ -47,7 +47,7 @@ def export_model(
     source: str | os.PathLike | None = None,
     **settings: typing.Any,
 ) -> os.PathLike:
-    """Write a versioned SavedModel.
+    """Write a versioned SavedModel, or a network of OpenVINO.
 
     It appears whole: it is written under a temporary name beside its place and
     renamed. (In a bucket its files appear one after the other.) Its
@@ -84,9 +84,12 @@ def export_model(
     saved_models.export_model(backbone, tokenizer, "tiny/1", memory_length=0)
     ```
     """
+    from saved_models import openvino
     from saved_models.model_card import write_card
     from saved_models.signatures import signatures_for
 
+    if settings.get("runtime") == "openvino":
+        model = _without_objective(model)
     place = as_path(directory)
     checked = ExportSettings(**settings).for_model(model)
     versions.check(place, overwrite)
@@ -95,11 +98,14 @@ def export_model(
     traced = module.traced()
     try:
         with written_whole(place, replace_directory=overwrite) as temporary:
-            _save(module, traced, temporary, place.parent.name)
+            if checked.runtime == "openvino":
+                openvino.write(module, model, tokenizer, temporary)
+            else:
+                _save(module, traced, temporary, place.parent.name)
             write_card(
                 temporary, model, tokenizer, checked, module, traced, source
             )
-            if module.joins_requests:
+            if module.joins_requests and checked.runtime == "tensorflow":
                 write_batching(temporary, checked.max_batch)
             write_checksums(temporary)
     except FileExistsError as error:
@@ -107,8 +113,15 @@ def export_model(
     return place
 
 
+def _without_objective(model):
+    """The backbone of a pretrained model, which gives embeddings."""
+    from xlnet_tf.objectives.pretrainer import XLNetPretrainer
+
+    return model.backbone if isinstance(model, XLNetPretrainer) else model
+
+
 def _save(module, traced, directory, name):
-    """Writes the SavedModel and the requests that warm it up."""
+    """Write the SavedModel and the requests that warm it up."""
     import tensorflow as tf
 
     from saved_models.warm_up import write_requests

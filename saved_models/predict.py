@@ -27,12 +27,12 @@ from data_pipeline.tasks.task_data import tell_guess
 from saved_models.client.client import connect
 from saved_models.client.client import inputs_of
 from saved_models.client.local import add_trust_options
-from saved_models.client.local import load
 from saved_models.client.rows import ask_rows
 from saved_models.client.rows import check_rows
 from saved_models.client.rows import read_json_lines
 from saved_models.client.rows import read_lines_or_table
 from saved_models.client.rows import read_texts
+from saved_models.loading import load
 
 _DIGITS = 6  # after the point
 _MASK = "<mask>"  # a blank of a text

@@ -11,6 +11,8 @@ from data_pipeline.base.formats import FORMAT_VERSION
 from data_pipeline.base.formats import check_version
 
 CARD_FILE = "assets.extra/model_card.json"  # in an export
+SAVED_MODEL_FILE = "saved_model.pb"
+NETWORK_FILE = "model.xml"  # of OpenVINO
 EXPORT_VERSION = 1  # of the format of an export, in its card
 
 # Folders of the package, beside which exports land in a clone of the project.
@@ -78,7 +80,7 @@ def next_version(directory):
 
 
 def latest_version(directory):
-    """The SavedModel in a directory: itself, or its largest version.
+    """The export in a directory: itself, or its largest version.
 
     Args:
         directory: str or path.
@@ -87,17 +89,17 @@ def latest_version(directory):
         path.
 
     Raises:
-        FileNotFoundError: if there is no SavedModel.
+        FileNotFoundError: if there is no SavedModel and no network of OpenVINO.
     """
     directory = as_path(directory)
-    if (directory / "saved_model.pb").is_file():
+    if _is_export(directory):
         return directory
     versions = []
     if directory.is_dir():
         versions = [
             path
             for path in directory.iterdir()
-            if is_version(path) and (path / "saved_model.pb").is_file()
+            if is_version(path) and _is_export(path)
         ]
     if not versions:
         raise FileNotFoundError(
@@ -105,6 +107,11 @@ def latest_version(directory):
             "python -m saved_models.export."
         )
     return max(versions, key=lambda path: int(path.name))
+
+
+def _is_export(path):
+    files = SAVED_MODEL_FILE, NETWORK_FILE
+    return any((path / name).is_file() for name in files)
 
 
 def check_format(directory):

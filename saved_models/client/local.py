@@ -1,17 +1,13 @@
 """An export in this process, with the methods of `client.Client`."""
 
 import contextlib
-import os
 from typing import Any
 
 import numpy as np
 
-from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.files import local_copy
 from data_pipeline.base.urls import UrlPath
 from saved_models.client.client import request_arrays
-from saved_models.versions import check_format
-from saved_models.versions import latest_version
 
 _WHERE = "\n\t [["  # TensorFlow's messages name the operation after this
 # Errors of Python's loader for a SavedModel that is cut off or was changed.
@@ -24,42 +20,6 @@ _UNFIT = (
     TypeError,
     ValueError,
 )
-
-
-def load(
-    directory: str | os.PathLike, verify: bool = True, trust: bool = False
-) -> "Predictor":
-    """Load an export into this process.
-
-    Args:
-        directory: str or path, NAME (its largest version) or NAME/VERSION;
-            local, gs:// or where fsspec finds it.
-        verify: bool, whether to compare the files with `SHA256SUMS`. Default
-            True.
-        trust: bool, whether to run a SavedModel of any operations. It is a
-            program, which may read and write files. Default False: only the
-            operations of exports of this package.
-
-    Returns:
-        Predictor.
-
-    Raises:
-        FileNotFoundError: if there is no SavedModel.
-        ValueError: if it is damaged, has another version of the format, holds
-            other operations, or cannot be loaded.
-
-    Example:
-
-    ```python
-    from data_pipeline.train_tokenizer import train_tokenizer
-
-    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 26)
-    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig(26, 1, 2, 8, 8))
-    saved_models.export_model(backbone, tokenizer, "tiny/1", memory_length=0)
-    embedding = saved_models.load("tiny")(["who sat"])["mean_embedding"]
-    ```
-    """
-    return Predictor(directory, verify, trust)
 
 
 def add_trust_options(parser):
@@ -78,42 +38,53 @@ def add_trust_options(parser):
     )
 
 
-class Predictor:
-    """An export in this process.
+def load_saved_model(path, trust=False):
+    """Load a SavedModel.
 
     Args:
-        directory, verify, trust: see `load`.
+        path: path of the directory that holds `saved_model.pb`.
+        trust: bool, whether to run one of any operations. Default False.
+
+    Returns:
+        Predictor.
 
     Raises:
-        FileNotFoundError: if there is no SavedModel.
-        ValueError: if it is damaged, has another version of the format, holds
-            other operations, or cannot be loaded.
+        ValueError: if it holds other operations than exports of this package
+            and is not trusted, or cannot be loaded.
+    """
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  registers SentencePiece's ops
+
+    from saved_models.client.operations import as_checked
+    from saved_models.client.operations import check_operations
+
+    if not trust:
+        found = as_checked(check_operations(path), path)
+    elif isinstance(path, UrlPath):
+        found = local_copy(path)  # TensorFlow cannot read it there
+    else:
+        found = contextlib.nullcontext(path)
+    try:
+        with found as local:
+            loaded = tf.saved_model.load(str(local))
+    except (tf.errors.OpError, *_UNFIT) as error:
+        raise ValueError(
+            f"{path} cannot be loaded as a SavedModel: {error}"
+        ) from error
+    return Predictor(loaded.signatures, loaded)
+
+
+class Predictor:
+    """An export in this process; see `saved_models.load`.
+
+    Args:
+        functions: dict of the names of signatures to concrete functions.
+        owner: what holds their variables, which is kept as long.
     """
 
-    def __init__(self, directory, verify=True, trust=False):
-        import tensorflow as tf
-        import tensorflow_text  # noqa: F401  registers SentencePiece's ops
-
-        from saved_models.client.operations import as_checked
-        from saved_models.client.operations import check_operations
-
-        path = latest_version(directory)
-        if verify:
-            verify_checksums(path)
-        check_format(path)
-        if not trust:
-            found = as_checked(check_operations(path), path)
-        elif isinstance(path, UrlPath):
-            found = local_copy(path)  # TensorFlow cannot read it there
-        else:
-            found = contextlib.nullcontext(path)
-        try:
-            with found as local:
-                self._loaded = tf.saved_model.load(str(local))
-        except (tf.errors.OpError, *_UNFIT) as error:
-            raise ValueError(
-                f"{path} cannot be loaded as a SavedModel: {error}"
-            ) from error
+    def __init__(self, functions, owner):
+        self._functions = functions
+        self._owner = owner
 
     def __call__(
         self, texts: list[str], signature: str = "serving_default"
@@ -148,7 +119,7 @@ class Predictor:
             for name, array in arrays.items()
         }
         try:
-            outputs = self._loaded.signatures[signature](**tensors)
+            outputs = self._functions[signature](**tensors)
         except tf.errors.OpError as error:
             refused = isinstance(error, tf.errors.InvalidArgumentError)
             kind = ValueError if refused else RuntimeError
@@ -164,7 +135,7 @@ class Predictor:
                 _specs(function.structured_input_signature[1]),
                 _specs(function.structured_outputs),
             )
-            for name, function in self._loaded.signatures.items()
+            for name, function in self._functions.items()
         }
 
 

@@ -34,6 +34,7 @@ class ModelSignatures(tf.Module):
         model: a backbone or a task.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings, with a `sequence_length`.
+        served: what computes the model. Default None: a ServedModel of it.
     """
 
     reads_windows = False  # whether long texts are cut, see `ExportSettings`
@@ -41,10 +42,10 @@ class ModelSignatures(tf.Module):
     # texts, they must have one shape.
     joins_requests = True
 
-    def __init__(self, model, tokenizer, settings):
+    def __init__(self, model, tokenizer, settings, served=None):
         super().__init__()
         self._settings = settings
-        self._served = ServedModel(model, settings.precision)
+        self._served = served or ServedModel(model, settings.weight_precision)
         # tf.Module finds variables in lists, but not inside Keras 3 models.
         self._model_variables = self._served.variables
         self._words = _Words(tokenizer)
@@ -108,6 +109,44 @@ class ModelSignatures(tf.Module):
             for name, signature in signatures.items()
         }
 
+    def forward(self, features):
+        """The outputs of the model, which another runtime can compute too.
+
+        Args:
+            features: dict of int32 tensors [R, T], or [R].
+
+        Returns:
+            dict of tensors [R, ...].
+        """
+        raise NotImplementedError
+
+    def network(self):
+        """Trace `forward`.
+
+        Returns:
+            concrete function of the inputs of ready ids.
+
+        Raises:
+            ValueError: if the model has no such inputs.
+        """
+        signatures = self.signatures()
+        of_ids = signatures.get("ids") or signatures.get("embed_ids")
+        if of_ids is None:
+            raise ValueError(
+                "the runtime openvino answers for tasks that read ids and for "
+                f"embeddings, not for {type(self._model).__name__}: leave "
+                "--runtime out."
+            )
+        specs = {
+            name: tf.TensorSpec(spec.shape[-2:], spec.dtype, name)
+            for name, spec in of_ids.inputs.items()
+        }
+
+        def outputs(**features):
+            return self._served.run(self.forward, features)
+
+        return tf.function(outputs).get_concrete_function(**specs)
+
     def _run(
         self, function, features, of_tokens=(), minimum=0, are_windows=False
     ):
@@ -124,14 +163,13 @@ class ModelSignatures(tf.Module):
             dict of tensors.
         """
 
-        def with_weights(features):
-            with self._served.weights():
-                return function(features)
+        def step(features):
+            return self._served.run(function, features)
 
         shape = tf.shape(features["token_ids"], tf.int64)
         check = self._check_windows if are_windows else self._check_tokens
         features = after([check(shape[0], shape[1])], features)
-        return self._forward(with_weights, features, of_tokens, minimum)
+        return self._forward(step, features, of_tokens, minimum)
 
     def _check_tokens(self, count, num_tokens):
         """An operation that refuses too many sequences of so many tokens."""
@@ -295,7 +333,16 @@ class TaskSignatures(ModelSignatures):
     the export; batches are as wide as their longest sequence.
 
     Args: see `ModelSignatures`.
+
+    Attributes:
+        output: name of what the model gives, where it gives one tensor.
     """
+
+    output = "logits"
+
+    def forward(self, features):
+        outputs = self._call(features)
+        return outputs if isinstance(outputs, dict) else {self.output: outputs}
 
     def _make_tokenizer(self, model, tokenizer):
         self._preprocessor = preprocessor_for(model, tokenizer, self._settings)
@@ -324,15 +371,10 @@ class TaskSignatures(ModelSignatures):
         Returns:
             tensor, or dict of tensors, whose first axis is R.
         """
-
-        def run(features):
-            outputs = self._call(features)
-            return outputs if isinstance(outputs, dict) else {"": outputs}
-
         outputs = self._run(
-            run, features, minimum=minimum, are_windows=are_windows
+            self.forward, features, minimum=minimum, are_windows=are_windows
         )
-        return outputs[""] if "" in outputs else outputs
+        return outputs.get(self.output, outputs)
 
     def _call(self, features):
         return self._model(features, training=False)

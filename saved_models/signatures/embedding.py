@@ -216,12 +216,12 @@ class EmbeddingSignatures(ModelSignatures):
 
         return self._run(run, features, ["embeddings"])
 
-    def _embeddings(self, features):
-        def run(features):
-            content = self._backbone(features, training=False)["content"]
-            return _pooled(content, features["padding_mask"])
+    def forward(self, features):
+        content = self._backbone(features, training=False)["content"]
+        return _pooled(content, features["padding_mask"])
 
-        return self._run(run, features, ["embeddings"])
+    def _embeddings(self, features):
+        return self._run(self.forward, features, ["embeddings"])
 
     def _text_features(self, ids):
         """Ragged ids -> features of `[ids sep cls]` or `[cls ids sep]`."""

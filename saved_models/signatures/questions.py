@@ -58,8 +58,8 @@ class QuestionSignatures(TaskSignatures):
         ValueError: if sequences are too short for a question.
     """
 
-    def __init__(self, model, tokenizer, settings):
-        super().__init__(model, tokenizer, settings)
+    def __init__(self, model, *args, **kwargs):
+        super().__init__(model, *args, **kwargs)
         self._preprocessor.check_size = self._check_windows
         self._null_threshold = model.null_threshold
         self._max_answer_length = model.max_answer_length

@@ -60,6 +60,11 @@ class ServedModel:
         for _, values, scale in self._quantized:
             self.variables += [values, scale]
 
+    def run(self, function, features):
+        """Compute `function(features)` with the values of `variables`."""
+        with self.weights():
+            return function(features)
+
     def weights(self):
         """Context in which the copy computes with the values of `variables`."""
         if not self._quantized:

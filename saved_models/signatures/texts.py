@@ -120,8 +120,8 @@ class ClassifierSignatures(_TextSignatures):
 
     answers = "The class"
 
-    def __init__(self, model, tokenizer, settings):
-        super().__init__(model, tokenizer, settings)
+    def __init__(self, model, *args, **kwargs):
+        super().__init__(model, *args, **kwargs)
         self._labels = label_names(model)
 
     def _answer(self, outputs):
@@ -148,8 +148,8 @@ class MultiLabelSignatures(ClassifierSignatures):
 
     answers = "The classes"
 
-    def __init__(self, model, tokenizer, settings):
-        super().__init__(model, tokenizer, settings)
+    def __init__(self, model, *args, **kwargs):
+        super().__init__(model, *args, **kwargs)
         self._threshold = model.threshold
 
     def _answer(self, outputs):
@@ -171,6 +171,7 @@ class RegressorSignatures(_TextSignatures):
     """
 
     answers = "The score"
+    output = "score"
 
     def _answer(self, outputs):
         return {"score": outputs}

@@ -44,8 +44,8 @@ class TaggerSignatures(TaskSignatures):
         settings: ExportSettings.
     """
 
-    def __init__(self, model, tokenizer, settings):
-        super().__init__(model, tokenizer, settings)
+    def __init__(self, model, *args, **kwargs):
+        super().__init__(model, *args, **kwargs)
         self._labels = label_names(model)
 
     def signatures(self):

@@ -159,7 +159,7 @@ def replace_models(monkeypatch):
             read_examples(task, data)
         return {"accuracy": 1.0}, []
 
-    monkeypatch.setattr("saved_models.client.local.load", load)
+    monkeypatch.setattr("saved_models.loading.load", load)
     monkeypatch.setattr("saved_models.predict.load", load)
     evaluation = "xlnet_tf.training.evaluation.evaluate_task"
     monkeypatch.setattr(evaluation, evaluate_task)

@@ -47,7 +47,9 @@ FLOORS = [
     ["saved_models.signatures", "saved_models.client"],
     [
         "saved_models.check",
+        "saved_models.loading",
         "saved_models.model_card",
+        "saved_models.openvino",
     ],
     [
         "saved_models",

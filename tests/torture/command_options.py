@@ -391,7 +391,7 @@ def cut(stack):
     perplexity = (1.0, 1, 1.0)
     for name, value in {
         "data_pipeline.tasks.reading.read_by_name": read_by_name,
-        "saved_models.client.local.load": load_export,
+        "saved_models.loading.load": load_export,
         "saved_models.export.export_model": check_alone,
         "saved_models.export.load": load_export,
         "saved_models.predict.load": load_export,

@@ -219,10 +219,6 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
         if backbone is not model:
             heads = _HeadsOnly(model.heads(model.get_config()))
             save_weights(heads, new / TASK_WEIGHTS_FILE)
-            task = _serialized(model)
-            # It has files of its own, and the vocabulary is large.
-            task["config"]["preprocessor"] = None
-            write_json(new / TASK_FILE, task)
         with merged_when_written(backbone):
             save_weights(backbone, new / MODEL_WEIGHTS_FILE)
         if lora_layers(backbone):
@@ -231,20 +227,38 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
             for name in (MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE):
                 if (new / name).is_file():
                     store_as_float16(new / name)
-        if tokenizer is not None:
-            write_tokenizer(tokenizer, new)
-        else:
+        if tokenizer is None:
             _keep_tokenizer(path, new)
-        if preprocessor is not None:
-            preprocessor.save_settings(new)
-        metadata = {
-            "keras_version": keras.__version__,
-            "xlnet_tf_version": __version__,
-            "parameter_count": backbone.config.num_parameters(),
-        }
-        write_json(new / METADATA_FILE, metadata)
-        config = {FORMAT_VERSION: PRESET_VERSION, **_serialized(backbone)}
-        write_json(new / CONFIG_FILE, config)
+        describe(model, new, tokenizer)
+
+
+def describe(model, directory, tokenizer=None):
+    """Write the files of a preset but for its weights.
+
+    Args:
+        model: a backbone, or a task around one.
+        directory: path.
+        tokenizer: see `save_preset`; None: none is written.
+    """
+    backbone = backbone_of(model)
+    if backbone is not model:
+        task = _serialized(model)
+        # It has files of its own, and the vocabulary is large.
+        task["config"]["preprocessor"] = None
+        write_json(directory / TASK_FILE, task)
+    if tokenizer is not None:
+        write_tokenizer(tokenizer, directory)
+    preprocessor = getattr(model, "preprocessor", None)
+    if preprocessor is not None:
+        preprocessor.save_settings(directory)
+    metadata = {
+        "keras_version": keras.__version__,
+        "xlnet_tf_version": __version__,
+        "parameter_count": backbone.config.num_parameters(),
+    }
+    write_json(directory / METADATA_FILE, metadata)
+    config = {FORMAT_VERSION: PRESET_VERSION, **_serialized(backbone)}
+    write_json(directory / CONFIG_FILE, config)
 
 
 def _refuse_other_weights(model):

@@ -1,0 +1,55 @@
+"""Load an export into this process, whichever runtime it is of."""
+
+import os
+
+from data_pipeline.base.checksums import verify_checksums
+from saved_models.client.local import Predictor
+from saved_models.client.local import load_saved_model
+from saved_models.versions import NETWORK_FILE
+from saved_models.versions import check_format
+from saved_models.versions import latest_version
+
+
+def load(
+    directory: str | os.PathLike, verify: bool = True, trust: bool = False
+) -> Predictor:
+    """Load an export into this process.
+
+    Args:
+        directory: str or path, NAME (its largest version) or NAME/VERSION;
+            local, gs:// or where fsspec finds it.
+        verify: bool, whether to compare the files with `SHA256SUMS`. Default
+            True.
+        trust: bool, whether to run a SavedModel of any operations. It is a
+            program, which may read and write files. Default False: only the
+            operations of exports of this package. Networks of OpenVINO access
+            no files.
+
+    Returns:
+        Predictor.
+
+    Raises:
+        FileNotFoundError: if there is no export.
+        ValueError: if it is damaged, has another version of the format, holds
+            other operations, or cannot be loaded.
+
+    Example:
+
+    ```python
+    from data_pipeline.train_tokenizer import train_tokenizer
+
+    tokenizer = train_tokenizer(["who sat on a mat"], "spiece.model", 26)
+    backbone = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig(26, 1, 2, 8, 8))
+    saved_models.export_model(backbone, tokenizer, "tiny/1", memory_length=0)
+    embedding = saved_models.load("tiny")(["who sat"])["mean_embedding"]
+    ```
+    """
+    path = latest_version(directory)
+    if verify:
+        verify_checksums(path)
+    check_format(path)
+    if not (path / NETWORK_FILE).is_file():
+        return load_saved_model(path, trust)
+    from saved_models.openvino import load_network
+
+    return load_network(path)

@@ -1,0 +1,170 @@
+"""OpenVINO as the runtime of an export, for Intel's and AMD's processors.
+
+    python -m saved_models.export --runtime openvino --model DIR --output NAME
+
+`model.xml` and `model.bin` hold the model, from ready ids to its outputs, as
+OpenVINO Model Server reads them. Beside them lie the files of a preset without
+weights: `load` makes the signatures of raw text from these, and their features
+go to OpenVINO.
+
+Shapes: R sequences, T tokens.
+"""
+
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from data_pipeline.base.files import read_json_object
+from saved_models.client.local import Predictor
+from saved_models.model_card import SETTINGS_FILE
+from saved_models.settings import ExportSettings
+from saved_models.signatures import signatures_for
+from saved_models.versions import CARD_FILE
+from saved_models.versions import NETWORK_FILE
+from saved_models.warm_up import DIRECTORY
+from xlnet_tf.loading import MODELS
+from xlnet_tf.loading import class_of_directory
+from xlnet_tf.loading import open_model
+from xlnet_tf.weights.own import describe
+
+# Names that OpenVINO gives to precisions. Without one it takes bfloat16
+# wherever the processor has it.
+_HINTS = {"float32": "f32", "bfloat16": "bf16"}
+
+
+def write(module, model, tokenizer, directory):
+    """Write the network and the preset of an export.
+
+    Args:
+        module: ModelSignatures of the model.
+        model: a backbone or a task.
+        tokenizer: data_pipeline Tokenizer.
+        directory: path.
+
+    Raises:
+        ValueError: if OpenVINO is not installed, or cannot compute the model.
+    """
+    openvino = _import()
+    function = module.network()
+    try:
+        network = openvino.convert_model(function)
+    except openvino.frontend.OpConversionFailure as error:
+        raise ValueError(
+            f"OpenVINO cannot compute this {type(model).__name__}: "
+            f"{str(error).strip().splitlines()[-1]}"
+        ) from error
+    _name(network.inputs, function.structured_input_signature[1])
+    _name(network.outputs, function.structured_outputs)
+    openvino.save_model(
+        network, directory / NETWORK_FILE, compress_to_fp16=False
+    )
+    describe(model, directory, tokenizer)
+
+
+def _name(ports, tensors):
+    """Name inputs or outputs, which are in the order of a sorted dict."""
+    for port, name in zip(ports, sorted(tensors), strict=True):
+        port.get_tensor().set_names({name})
+
+
+def load_network(directory):
+    """Load an export of OpenVINO.
+
+    Args:
+        directory: path of a version of it.
+
+    Returns:
+        Predictor.
+
+    Raises:
+        ValueError: if OpenVINO is not installed, or a file is damaged.
+    """
+    settings = read_json_object(directory / DIRECTORY / SETTINGS_FILE)
+    settings = ExportSettings(**settings)
+    name = read_json_object(directory / CARD_FILE)["model"]
+    cls = MODELS.get(name) or class_of_directory(directory)
+    # Shapes without values: OpenVINO has the weights.
+    with keras.StatelessScope(initialize_variables=False):
+        model = cls.from_preset(directory, load_weights=False)
+    network = Network(model, directory / NETWORK_FILE, settings.precision)
+    tokenizer = open_model(directory).tokenizer()
+    make = signatures_for(model)
+    module = make(model, tokenizer, settings, served=network)
+    functions = {
+        name: function for name, (_, function) in module.traced().items()
+    }
+    return Predictor(functions, module)
+
+
+class Network:
+    """A model that OpenVINO computes, in the place of a `ServedModel`.
+
+    Args:
+        model: a backbone or a task, whose weights nobody reads.
+        file: path of its network.
+        precision: "float32" or "bfloat16".
+
+    Attributes:
+        model, backbone, config: as of ServedModel.
+        variables: an empty list.
+    """
+
+    variables = ()
+
+    def __init__(self, model, file, precision):
+        openvino = _import()
+        self.model = model
+        self.backbone = getattr(model, "backbone", model)
+        self.config = self.backbone.config
+        core = openvino.Core()
+        self._compiled = core.compile_model(
+            core.read_model(file),
+            "CPU",
+            {"INFERENCE_PRECISION_HINT": _HINTS[precision]},
+        )
+        self._inputs = [port.get_any_name() for port in self._compiled.inputs]
+
+    def run(self, function, features):
+        """Compute the outputs of features; `function` is what was converted.
+
+        Args:
+            features: dict of int32 tensors [R, T] or [R].
+
+        Returns:
+            dict of tensors.
+        """
+        ports = self._compiled.outputs
+        types = [
+            tf.as_dtype(port.get_element_type().to_dtype()) for port in ports
+        ]
+        outputs = tf.numpy_function(
+            self._infer, [features[name] for name in self._inputs], types
+        )
+        for port, output in zip(ports, outputs, strict=True):
+            sizes = port.get_partial_shape()
+            output.set_shape(
+                [None if x.is_dynamic else x.get_length() for x in sizes]
+            )
+        names = [port.get_any_name() for port in ports]
+        return dict(zip(names, outputs, strict=True))
+
+    def _infer(self, *arrays):
+        # A request of its own for each thread that asks.
+        request = self._compiled.create_infer_request()
+        outputs = request.infer(dict(zip(self._inputs, arrays, strict=True)))
+        return [np.array(value) for value in outputs.values()]
+
+
+def _import():
+    # Its telemetry would connect to a server at the import.
+    sys.modules.setdefault("openvino_telemetry", None)
+    try:
+        import openvino
+    except ModuleNotFoundError:
+        raise ValueError(
+            "the runtime openvino needs the package openvino, which is not "
+            "installed: pip install 'xlnet-tf[openvino]'."
+        ) from None
+    return openvino
