@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipeline.base.files import read_json_object
+from data_pipeline.base.limits import in_a_line
 from saved_models.client.local import Predictor
 from saved_models.model_card import SETTINGS_FILE
 from saved_models.settings import ExportSettings
@@ -53,7 +54,7 @@ def write(module, model, tokenizer, directory):
     except openvino.frontend.OpConversionFailure as error:
         raise ValueError(
             f"OpenVINO cannot compute this {type(model).__name__}: "
-            f"{str(error).strip().splitlines()[-1]}"
+            f"{in_a_line(error)}"
         ) from error
     _name(network.inputs, function.structured_input_signature[1])
     _name(network.outputs, function.structured_outputs)

@@ -100,6 +100,22 @@ def inference(model, batch_size, num_tokens, compiled=False):
     return run
 
 
+def openvino_inference(model, batch_size, num_tokens, precision):
+    """The content stream, converted to OpenVINO."""
+    network = transformers.XLNetModel(network_config(model)).eval()
+    inputs = _tokens(model, batch_size, num_tokens)
+    try:
+        import openvino
+    except ModuleNotFoundError as error:
+        raise NotAvailable(f"{error.name} is not installed") from error
+    converted = openvino.convert_model(network, example_input=inputs)
+    compiled = openvino.Core().compile_model(
+        converted, "CPU", {"INFERENCE_PRECISION_HINT": precision}
+    )
+    arrays = [inputs[port.get_any_name()] for port in compiled.inputs]
+    return lambda: compiled(arrays)
+
+
 def fine_tuning_step(model, batch_size, num_tokens, compiled=False):
     """A step of AdamW on its classifier."""
     network = transformers.XLNetForSequenceClassification(

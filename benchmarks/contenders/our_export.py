@@ -8,12 +8,15 @@ import tempfile
 
 import tensorflow as tf
 
+import saved_models
 from benchmarks.workload.texts import read_lines
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from saved_models.export import export_model
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetPretrainer
+from xlnet_tf import XLNetTextClassifier
+from xlnet_tf import XLNetTextClassifierPreprocessor
 
 FRAMEWORK = "tensorflow"
 
@@ -41,6 +44,36 @@ def bare_forward(files, model, batch_size, num_tokens):
         return pretrainer.backbone(features, training=False)["content"]
 
     return lambda: forward(features).numpy()
+
+
+def answers(files, model, batch_size, num_tokens, **settings):
+    """Raw text to the classes of a classifier, by an export of some settings.
+
+    Returns:
+        callable, with `facts`: the largest difference of a probability from
+        the model's in Keras.
+    """
+    tokenizer = Tokenizer(files["tokenizer"])
+    sizes = {**model, "vocabulary_size": tokenizer.vocabulary_size}
+    classifier = XLNetTextClassifier(
+        XLNetBackbone(XLNetConfig(**sizes), seed=0), num_classes=2
+    )
+    classifier.preprocessor = XLNetTextClassifierPreprocessor(
+        tokenizer, sequence_length=num_tokens
+    )
+    with tempfile.TemporaryDirectory(dir=files["directory"]) as directory:
+        path = pathlib.Path(directory) / "1"
+        export_model(classifier, tokenizer, path, **settings)
+        export = saved_models.load(path)
+    texts = _texts(files, tokenizer, batch_size, num_tokens)
+    logits = classifier(classifier.preprocessor(texts))
+    difference = export(texts)["scores"] - tf.nn.softmax(logits)
+
+    def run():
+        return export(texts)
+
+    run.facts = {"largest_difference": float(abs(difference.numpy()).max())}
+    return run
 
 
 def _exported(files, model, batch_size, num_tokens):

@@ -33,4 +33,8 @@ def all_measurements(sizes, files):
         data.tokenizing(sizes, files),
         data.question_features(sizes, files),
         inference.export(sizes, files, *sizes.export),
+        *(
+            inference.runtimes(sizes, files, *shape)
+            for shape in sizes.inference
+        ),
     ]

@@ -44,6 +44,57 @@ def inference(sizes, batch_size, num_tokens):
     )
 
 
+def runtimes(sizes, files, batch_size, num_tokens):
+    """Raw text into exports of a classifier, by runtime and precision."""
+    shape = {
+        "model": sizes.model,
+        "batch_size": batch_size,
+        "num_tokens": num_tokens,
+    }
+    ways = [
+        ("TensorFlow, float32", {}),
+        ("TensorFlow, float32, XLA", {"jit_compile": True}),
+        ("TensorFlow, bfloat16", {"precision": "bfloat16"}),
+        ("OpenVINO, float32", {"runtime": "openvino"}),
+        (
+            "OpenVINO, bfloat16",
+            {"runtime": "openvino", "precision": "bfloat16"},
+        ),
+        ("TensorFlow, int8", {"precision": "int8"}),
+    ]
+    return Measurement(
+        name=f"runtimes_{batch_size}x{num_tokens}",
+        group="runtimes",
+        title=f"Raw text into an export, a classifier of {model_name(sizes)}, "
+        f"{batch_size} x {num_tokens} tokens; peers: ready ids",
+        item="texts",
+        items=batch_size,
+        flops=flops.forward_flops(**shape),
+        needs_text=True,
+        contenders=(
+            *(
+                Contender(
+                    f"{OURS}, {label}",
+                    OURS,
+                    "our_export:answers",
+                    {"files": files, **shape, **settings},
+                )
+                for label, settings in ways
+            ),
+            *(
+                Contender(
+                    f"{HUGGING_FACE}, OpenVINO, {name}",
+                    HUGGING_FACE,
+                    "hugging_face:openvino_inference",
+                    {**shape, "precision": hint},
+                )
+                for name, hint in (("float32", "f32"), ("bfloat16", "bf16"))
+            ),
+            *hugging_face("hugging_face:inference", shape),
+        ),
+    )
+
+
 def generation(sizes, num_prompt):
     """New tokens behind a prompt, one at a time."""
     shape = {
