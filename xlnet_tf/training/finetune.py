@@ -8,12 +8,12 @@ Shapes: R rows.
 import functools
 import sys
 import typing
+import warnings
 
 import keras
 import numpy as np
 
 from data_pipeline.base.checksums import verify_checksums
-from data_pipeline.base.command_line import warnings_in_a_line
 from data_pipeline.base.files import remove
 from data_pipeline.base.files import written_whole
 from data_pipeline.base.models import RESULTS_FILE
@@ -497,8 +497,12 @@ def predict(run, task, model):
     wait_for_peers(run.backend.strategy)  # the chief writes the results
     task.kind(model).adopt(read_results(run.output)["metrics"])
     data, file = task.data, task.settings.predict
-    with warnings_in_a_line():
-        examples = reading.read_unlabelled(data.task, file, data.columns)
+    with warnings.catch_warnings():
+        # They were told before the training.
+        warnings.simplefilter("ignore", UserWarning)
+        examples = reading.read_unlabelled(
+            data.task, file, data.columns, data.labels
+        )
     decoded = evaluator_of(run, task, model, {"": examples}).decoded("")
     predictions = run.output / PREDICTIONS_FILE
     if run.is_chief:

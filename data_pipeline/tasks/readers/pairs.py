@@ -7,7 +7,6 @@ one is the target of line N of the other.
 import itertools
 import os
 import posixpath
-import warnings
 
 from data_pipeline.tasks.examples import PairExample
 from data_pipeline.tasks.examples import TaskSpec
@@ -148,7 +147,7 @@ def read_examples(split):
         source, target = values["source"], values["target"]
         is_whole = source.strip() and (target or "").strip()
         if not is_whole and not split.is_test:
-            split.table.left_out[_EMPTY] += 1
+            split.counted.add(_EMPTY, number)
             continue
         example_id = values.get("id") or str(index)
         where = split.where(number)
@@ -173,7 +172,7 @@ def read_emails(split):
     """
     tree = split.tree
     names = [x for x in tree.names_under(split.path) if x.endswith(".subject")]
-    by_name, left_out = {}, 0
+    by_name = {}
     for path, text in tree.read_texts(names):
         body, mark, rest = text.partition(_SUBJECT)
         subject = rest.partition(_ANNOTATION)[0].strip()
@@ -184,7 +183,7 @@ def read_emails(split):
             )
         body = body.strip()
         if not split.is_test and not (body and subject):
-            left_out += 1
+            split.counted.add(_EMPTY, path)
             continue
         file = posixpath.basename(path)
         by_name[path] = PairExample(
@@ -193,8 +192,6 @@ def read_emails(split):
             subject if mark else None,
             "/".join(path.split("/")[-2:]),
         )
-    if left_out:
-        warnings.warn(f"{split.place}: {left_out} {_EMPTY}", stacklevel=2)
     return [by_name[path] for path in names if path in by_name]
 
 
