@@ -145,14 +145,17 @@ class Columns:
             yield number, values
 
     def _is_header_again(self, cells, number):
-        """Whether a row has the names of the columns, as of joined files.
+        """Whether a row of your own table has the names of the columns.
+
+        So it is where files were joined.
 
         Raises:
             ValueError: it has other names, or in another order.
         """
         longest = max(_LONGEST_NAME, *map(len, self._folded))
         if (
-            self._table.is_named
+            self._task.folder is not None
+            or self._table.is_named
             or not self._has_header
             or len(cells) != len(self._folded)
             or max(map(len, cells)) > longest + 2  # perhaps blanks around it

@@ -8,6 +8,8 @@ import itertools
 import os
 import posixpath
 
+from data_pipeline.tasks.counted import Counted
+from data_pipeline.tasks.counted import without_marks
 from data_pipeline.tasks.examples import PairExample
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import own_splits
@@ -75,17 +77,20 @@ def open_lines(tree, name, task, columns, is_test):
     files = {sources[0]: name}
     if other is not None:
         files[targets[0]] = other
-    return Table(tree.place(name), _parallel_rows(tree, files))
+    counted = Counted(tree.place(name))
+    rows = _parallel_rows(tree, files, counted)
+    return Table(tree.place(name), rows, counted=counted)
 
 
-def _parallel_rows(tree, files):
+def _parallel_rows(tree, files, counted):
     """Yield (row, texts) of files that have a text a line.
 
     Args:
         tree: archives.Tree.
         files: dict of the name of a column to the name of its file.
+        counted: Counted.
     """
-    lines = [_lines(tree, name) for name in files.values()]
+    lines = [_lines(tree, name, counted) for name in files.values()]
     for number, texts in enumerate(itertools.zip_longest(*lines), start=1):
         row = dict(zip(files, texts, strict=True))
         if None in texts:
@@ -99,10 +104,10 @@ def _parallel_rows(tree, files):
         yield number, row
 
 
-def _lines(tree, name):
+def _lines(tree, name, counted):
     # A text may hold U+2028 and the like, which end no line.
     with tree.open_text(name, newline="\n") as file:
-        for line in file:
+        for line in without_marks(file, counted):
             yield line.rstrip("\r\n")
 
 
