@@ -491,8 +491,8 @@ def predict(run, task, model):
         model: Task, with the best weights.
 
     Returns:
-        (file of the examples, path of the JSON lines, dict of metrics, which
-        is empty without labels).
+        (file of the examples, path of the JSON lines, dict of metrics of the
+        examples with labels, empty without any).
     """
     wait_for_peers(run.backend.strategy)  # the chief writes the results
     task.kind(model).adopt(read_results(run.output)["metrics"])
@@ -507,7 +507,12 @@ def predict(run, task, model):
     predictions = run.output / PREDICTIONS_FILE
     if run.is_chief:
         write_predictions(predictions, prediction_rows(examples, decoded))
-    metrics = {}
-    if all(map(reading.is_labelled, examples)):
-        metrics = task.kind.score(data.task, examples, decoded, data.labels)
+    pairs = zip(examples, decoded, strict=True)
+    labelled = [x for x in pairs if reading.is_labelled(x[0])]
+    if not labelled:
+        return file, predictions, {}
+    known, answers = map(list, zip(*labelled, strict=True))
+    metrics = task.kind.score(data.task, known, answers, data.labels)
+    if len(known) < len(examples):
+        file = f"{file}, {len(known):,} of {len(examples):,} with a label"
     return file, predictions, metrics

@@ -96,7 +96,8 @@ def _with_class_names(examples, rows, split):
     kept = []
     for example, row in zip(named, rows, strict=True):
         names = _names(example)
-        if names and marks.issuperset(names):
+        classes_alone = tuple(x for x in names if x not in marks)
+        if names and not classes_alone:
             if not split.is_test:
                 counted.add(
                     "rows without a gold label left out, marked by "
@@ -105,6 +106,9 @@ def _with_class_names(examples, rows, split):
                 )
                 continue
             example = example._replace(label=None)
+        elif len(classes_alone) < len(names):
+            counted.add("lists of labels have one that names no class", row)
+            example = example._replace(label=classes_alone)
         elif doubtful in names:
             counted.add(
                 f"rows have the label {doubtful!r}, read as a class; remove "

@@ -104,6 +104,14 @@ def test_rows_without_a_label_are_left_out_and_counted(tmp_path):
         assert not any("left out" in x for x in told)
 
 
+def test_lists_of_labels_with_one_that_is_none(tmp_path):
+    path = write(tmp_path / "a.jsonl", [["a"], ["-1"], ["a", "-1", "b"], []])
+    found, told = told_by(read_examples, "multi-label", path)
+    assert [x.label for x in found] == [("a",), ("a", "b"), ()]
+    assert "1 rows without a gold label left out" in told[0]
+    assert "1 lists of labels have one that names no class" in told[1]
+
+
 def test_what_may_be_no_label_is_a_class_where_others_are_like_it(tmp_path):
     for labels, count in (
         (["-1", "0", "1"], 1),

@@ -54,6 +54,15 @@ def test_reviews(tmp_path):
         assert find_split("imdb", path, "test") is None
     with pytest.raises(FileNotFoundError, match="archive with train"):
         read_examples("imdb", folder / "pos/9_8.txt")
+    write(folder / "labeledBow.feat", "0 1:1")
+    others = [folder / "mixed/1_5.txt", folder / "pos/3_9.text"]
+    for path in others:
+        write(path, "Well.")
+    message = "2 files left out, whose.* the first is .*train/mixed/1_5.txt$"
+    with pytest.warns(UserWarning, match=message):
+        assert read_examples("imdb", root) == expected
+    for path in others:
+        path.unlink()
     write(folder / "pos/9_8.txt", b"ok\nb\xe4d")
     with pytest.raises(ValueError, match="9_8.txt, row 2: the file is not UTF"):
         read_examples("imdb", root)
