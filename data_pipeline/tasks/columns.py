@@ -185,7 +185,7 @@ class Columns:
         )
 
     def _fault(self, error, cells):
-        """What is wrong with a row, str."""
+        """Message about a row that is broken, str."""
         if not isinstance(error, LookupError):
             fault = str(error)
         elif self._table.is_named:

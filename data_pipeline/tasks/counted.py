@@ -36,7 +36,7 @@ class Counted:
         self._counts.setdefault(what, [0, where])[0] += number
 
     def lines(self):
-        """What was counted, a list of str, each with its first place."""
+        """Messages about all that was counted, list of str."""
         return [
             f"{number:,} {what}; the first is {where}"
             for what, (number, where) in self._counts.items()

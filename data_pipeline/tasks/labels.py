@@ -12,8 +12,6 @@ _OF_EXAMPLE = {
     "multi_label": lambda example: example.label,
     "token_classification": lambda example: example.tags,
 }
-# A whole number that a tool wrote as a float.
-_WHOLE = re.compile(r"([+-]?\d+)\.0*")
 # What stands where there is no label: in SNLI and other published sets, in
 # Hugging Face's `datasets`, and as tools write a missing value.
 _UNKNOWN = "-1"
@@ -69,40 +67,6 @@ def check_known(kind, examples, labels):
                     f"{example.where}: the label {label!r} is none of those "
                     f"known: {', '.join(map(str, labels))}.{hint}"
                 )
-
-
-class ClassNames:
-    """Names of classes as they are written in files.
-
-    Equal numbers are one class: "1.0" is "1", unless the known class is
-    written "1.0".
-
-    Args:
-        known: tuple of str, classes that are known, or None.
-    """
-
-    def __init__(self, known):
-        self._known = {name: name for name in known or ()}
-        for name in known or ():
-            self._known.setdefault(_whole(name), name)
-
-    def name(self, label):
-        """The class that is meant by a label, a str.
-
-        Args:
-            label: str.
-        """
-        if label in self._known:
-            return self._known[label]
-        whole = _whole(label)
-        return self._known.get(whole, whole)
-
-
-def _whole(label):
-    """The text of a whole number without its point; other text as it is."""
-    match = _WHOLE.fullmatch(label)
-    whole = match[1] if match else label
-    return "0" if whole in ("-0", "+0") else whole
 
 
 def unlabelled_marks(labels, known):
@@ -179,7 +143,7 @@ def ascii_if_odd(label):
 
 
 def _folded(label):
-    """What a label has in common with others that look like it."""
+    """A text or a number that labels which look alike share."""
     text = unicodedata.normalize("NFKC", label).casefold()
     text = "".join(x for x in text if unicodedata.category(x) != "Cf").strip()
     if re.fullmatch(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", text):

@@ -5,7 +5,7 @@ import numbers
 
 import numpy as np
 
-from data_pipeline.tasks.labels import ClassNames
+from data_pipeline.base.class_names import ClassNames
 
 
 def are_rows(y):

@@ -11,7 +11,6 @@ import warnings
 from data_pipeline.tasks.counted import MARKS_DROPPED
 from data_pipeline.tasks.examples import TokensExample
 from data_pipeline.text.lines import BYTE_ORDER_MARK
-from data_pipeline.text.rows import QUOTED
 
 _BLANKS = re.compile(" +")
 _TAG = re.compile("O|[BIES]-.+")
@@ -20,6 +19,8 @@ _NAMED_COMMENT = re.compile(r"# *[\w.:-]+( [\w.:-]+)* *= ")
 # As in CoNLL-2012; and what is a comment unless it has a tag.
 _DOCUMENT_MARK = re.compile(r"#(begin|end) document\b")
 _HASHES = re.compile(r"#(\s|#|$)")
+# A word as tools write it into a table: in quotes, its own ones doubled.
+_DOUBLED = re.compile(r'"([^"]*"")+[^"]*"')
 _COUNTER = re.compile(r"(.*?)([0-9]+)", re.ASCII | re.DOTALL)
 _HEAD = 5000  # first lines, which tell the shape of all
 _NEARLY_ALL = 0.9
@@ -138,9 +139,9 @@ class _Lines:
                     "lines have more or fewer fields than the others",
                     number,
                 )
-            if '"' in line and any(map(QUOTED.fullmatch, fields)):
+            if '""' in line and any(map(_DOUBLED.fullmatch, fields)):
                 self._counted.add(
-                    "lines have fields in quotes, which are part of them",
+                    "lines have words in quotes, which are kept as they are",
                     number,
                 )
             yield number, line, fields
@@ -211,7 +212,7 @@ def _shape(line, fields):
 
 
 def _why_no_words(sentences):
-    """What shows that the values of a column are no words, or None.
+    """Reason why the values of a column are no words, str or None.
 
     Args:
         sentences: list of lists of str.

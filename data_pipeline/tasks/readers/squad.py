@@ -73,7 +73,7 @@ def read_examples(split):
 
 
 def _wrong(error):
-    """What a file lacks or has of another kind, by Python's error, str."""
+    """Message about what is missing or of another kind, str."""
     if isinstance(error, KeyError):
         return f"Missing: {error.args[0]}"
     if isinstance(error, ValueError) or "is not a text" in str(error):

@@ -3,11 +3,11 @@
 import math
 import re
 
+from data_pipeline.base.class_names import ClassNames
 from data_pipeline.tasks.columns import FLAGS
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.labels import NO_LABELS
-from data_pipeline.tasks.labels import ClassNames
 from data_pipeline.tasks.labels import may_be_no_class
 from data_pipeline.tasks.labels import unlabelled_marks
 

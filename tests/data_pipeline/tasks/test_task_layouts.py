@@ -513,7 +513,7 @@ def test_lines_of_conll_that_are_odd_are_counted(tmp_path):
         (f"\ufeff{one}\n\ufeff{one}", "1 lines begin with a byte.* row 4$", 2),
         (f"\ufeff{one}\ufeff{one}", "1 lines begin with a byte.* row 3$", 2),
         (f"{one * 15}New York B-LOC\n", "1 lines have more or.* row 31$", 1),
-        (f'{one * 15}\n"""" O\n', "1 lines have fields in quotes.*32$", 2),
+        (f'{one * 15}\n"""" O\n', "1 lines have words in quotes.*32$", 2),
     ):
         write(path, text)
         with pytest.warns(UserWarning) as told:
