@@ -102,7 +102,12 @@ def read_file(model, stored, file, columns=None):
         if not is_file and reading.find_split(task, file, "dev", columns):
             name = "dev"
         split = reading.find_columns(
-            task, file, name, columns, results.get("columns")
+            task,
+            file,
+            name,
+            columns,
+            results.get("columns"),
+            getattr(model, "labels", None),
         )
         examples, guessed = split.examples(), split.guessed
         # An export does not answer an empty source or document.
@@ -219,6 +224,8 @@ def _of_task(model, tokenizer, settings, task, examples, progress):
 
 def _of_export(export, task, examples, progress):
     """Answers of the export of a task, list of dict of its outputs."""
+    from saved_models.signatures.tokens import count_words
+
     rows = []
     for example in examples:
         row = {name: getattr(example, name, None) for name in _INPUTS}
@@ -247,7 +254,7 @@ def _of_export(export, task, examples, progress):
         if task.kind == "token_classification":
             # The export divides a word with blanks in it, whose tag is the
             # first part's, as in fine-tuning; what was not read has none.
-            parts = [len(word.split()) for word in example.words]
+            parts = list(map(count_words, example.words))
             begins = np.cumsum([0, *parts])
             answer["tags"] = [
                 (answer["tags"][begin] if count else "") or "O"

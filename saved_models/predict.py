@@ -179,9 +179,10 @@ def _read_rows(arguments):
         rows, places = read_json_lines(arguments.inputs)
     else:
         if arguments.file:
-            found, guessed = read_lines_or_table(
-                arguments.file, arguments.columns
-            )
+            with command_line.warnings_in_a_line():
+                found, guessed = read_lines_or_table(
+                    arguments.file, arguments.columns
+                )
             tell_guess(guessed)
             texts += found
         rows = [{"text": text} for text in texts]

@@ -58,14 +58,19 @@ def open_tree(path):
         raise FileNotFoundError(
             f"there is no file or directory {path}, seen from {os.getcwd()}."
         )
-    if _is_archive(path):
+    if is_archive(path):
         status = path.stat()
         time = status.mtime if is_remote(path) else status.st_mtime_ns
         return _archive(str(path), (time, size_of(path)))
     return Tree(str(path.parent), path.name)
 
 
-def _is_archive(path):
+def is_archive(path):
+    """Whether a file is an archive by its name, perhaps also by its content.
+
+    Args:
+        path: path of `as_path`.
+    """
     name = path.name.lower()
     return name.endswith(_ARCHIVE_ENDINGS) or (
         # For names such as data.tar.old; my.target.tsv is a table.
@@ -134,9 +139,10 @@ class Tree:
         return sorted(posixpath.join(folder, x.name) for x in top.glob(name))
 
     def names_under(self, folder):
-        """Sorted names of all files below a folder."""
+        """Sorted names of all files below a folder, "" for all."""
         if self._archive is not None:
-            return [x for x in self._names if x.startswith(f"{folder}/")]
+            begin = f"{folder}/" if folder else ""
+            return [x for x in self._names if x.startswith(begin)]
         top = as_path(self.place(folder))
         below = names_below(top) if top.is_dir() else []
         names = [posixpath.join(folder, name) for name in below]

@@ -8,7 +8,10 @@ import itertools
 import json
 import math
 import operator
+import re
 import warnings
+
+from data_pipeline.text.lines import BYTE_ORDER_MARK
 
 _LABEL_ROLES = ("label", "relevance", "target")
 _TEXT_ROLES = ("text", "text_pair")
@@ -16,6 +19,7 @@ _LONGEST_NAME = 40  # characters of a column's name, or of a class
 _NAME_ROWS = 20  # that tell names from an example
 _GUESS_ROWS = 5000  # that a guess looks at
 _MOST_CLASSES = 200
+_DIVIDED = re.compile("[,;\t]").split
 _LABELS = frozenset(
     "annotation category categories class classes emotion genre genres "
     "grade gold intent is_spam label labels language outcome polarity "
@@ -36,7 +40,8 @@ def parse_columns(task, columns):
         task: TaskSpec.
         columns: "text=review,label=stars", or a dict of role to the name of a
             column, or None. A number is the index of a column from 0;
-            `title+body` joins the texts of two columns.
+            `title+body` joins the texts of two columns. Only a comma before
+            a role and "=" divides, so that names may hold both.
 
     Returns:
         dict of role to str.
@@ -48,7 +53,9 @@ def parse_columns(task, columns):
         return {}
     given = columns
     if isinstance(columns, str):
-        pairs = [pair.partition("=") for pair in columns.split(",")]
+        roles = "|".join(map(re.escape, task.columns)) or "(?!)"
+        parts = re.split(rf",\s*(?=(?:{roles})\s*=)", columns)
+        pairs = [part.partition("=") for part in parts]
         columns = {role.strip(): name.strip() for role, _, name in pairs}
     for role, name in columns.items():
         if role not in task.columns or name == "":
@@ -114,23 +121,90 @@ class Columns:
         elif not table.is_named:
             next(rows)
         read = self._values_reader()
+        counted = table.counted
         for number, cells in rows:
+            if self._is_header_again(cells, number):
+                counted.add("rows repeat the header and are left out", number)
+                continue
             try:
                 values = read(cells)
             except (LookupError, ValueError) as error:
                 if self._task.skips_incomplete:
-                    table.left_out["rows with too few fields left out"] += 1
+                    what = "rows with too few fields left out"
+                    counted.add(what, number)
                     continue
-                fault = str(error)
-                if isinstance(error, LookupError):
-                    has = f"{len(cells)} fields"
-                    if table.is_named:
-                        has = f"it has {', '.join(cells)}"
-                    fault = f"a field is missing ({has})."
                 raise ValueError(
-                    f"{table.place}, row {number}: {fault}"
+                    f"{table.place}, row {number}: {self._fault(error, cells)}"
                 ) from None
+            is_own = self._task.folder is None and not table.is_named
+            if is_own and len(cells) < len(table.names):
+                counted.add(
+                    "rows lack fields at their end, which are taken as empty",
+                    number,
+                )
             yield number, values
+
+    def _is_header_again(self, cells, number):
+        """Whether a row of your own table has the names of the columns.
+
+        So it is where files were joined.
+
+        Raises:
+            ValueError: it has other names, or in another order.
+        """
+        longest = max(_LONGEST_NAME, *map(len, self._folded))
+        if (
+            self._task.folder is not None
+            or self._table.is_named
+            or not self._has_header
+            or len(cells) != len(self._folded)
+            or max(map(len, cells)) > longest + 2  # perhaps blanks around it
+        ):
+            return False
+        folded = [cell.strip().casefold() for cell in cells]
+        if folded == self._folded:
+            return True
+        if sorted(folded) == sorted(self._folded) or self._are_usual(folded):
+            raise ValueError(
+                f"{self._table.place}, row {number}: the names of columns, "
+                f"{', '.join(cells)[:100]}, differ from those of the first "
+                "row. Were files joined? Give files of the same columns, "
+                "joined without further headers."
+            )
+        return False
+
+    def _are_usual(self, folded):
+        """Whether the texts of a row are usual names of other columns."""
+        usual = {
+            role: {str(name).casefold() for name in names}
+            for role, names in self._task.columns.items()
+            if self._needs(role)
+        }
+        return len(usual) > 1 and all(
+            names.intersection(folded) for names in usual.values()
+        )
+
+    def _fault(self, error, cells):
+        """Message about a row that is broken, str."""
+        if not isinstance(error, LookupError):
+            fault = str(error)
+        elif self._table.is_named:
+            fault = f"a field is missing (it has {', '.join(cells)})."
+        else:
+            fault = f"a field is missing ({len(cells)} fields)."
+        if self._table.is_named:
+            return fault
+        if any(BYTE_ORDER_MARK in cell for cell in cells):
+            fault += (
+                " There is a byte order mark in it: were files joined, the "
+                "first without a line end?"
+            )
+        elif cells[-1].lstrip().startswith('"'):
+            fault += (
+                " A text in quotes may go on in the next line of a .csv, and "
+                "not of a .tsv."
+            )
+        return fault
 
     def _is_header(self):
         """Whether the first row of cells has the names of the columns."""
@@ -231,14 +305,34 @@ class Columns:
             "+".join(map(str, one)) if isinstance(one, tuple) else str(one)
             for one in candidates
         )
+        notes = "".join(f" {x}." for x in self._table.counted.lines())
+        if title := self._title():
+            notes += f" Is {title!r} in the first row a title? Remove it."
         roles = [x for x in self._task.columns if self._needs(x) or x == role]
         given = {**self._given, role: "COLUMN"}
         form = ",".join(f"{x}={given.get(x, 'COLUMN')}" for x in roles)
         raise ValueError(
             f"{self._table.place}: no column for `{role}` (looked for "
             f"{looked_for}). Columns: {', '.join(self._table.names)[:500]}. "
-            f"Name yours: --columns {form}"
+            f"Name yours: --columns {form}{notes and '.'}{notes}"
         )
+
+    def _title(self):
+        """The text of a first row that is no header but a title, or ""."""
+        if self._table.is_named:
+            return ""
+        first, *below = (
+            list(filter(None, cells)) for cells in self._table.head(_NAME_ROWS)
+        )
+        names = [
+            [x.strip().casefold() for cell in cells for x in _DIVIDED(cell)]
+            for cells in filter(None, below)
+        ]
+        is_alone = len(first) == 1 and names and len(names[0]) > 1
+        is_divided = len(_DIVIDED(first[0])) > 1
+        if is_alone and not is_divided or any(map(self._are_usual, names)):
+            return ", ".join(first)
+        return ""
 
     def _values_reader(self):
         """Function from the cells of a row to a dict of role to value."""
@@ -273,7 +367,7 @@ class Columns:
                 for key in needed:
                     if all(row[part] is None for part in key):
                         raise ValueError(f"{key[0]!r} is null.")
-            elif len(row) > width:
+            elif len(row) > width and any(row[width:]):
                 raise ValueError(
                     f"{len(row)} fields where the first row has {width}. A "
                     "text with the separator in it must be quoted (.csv)."

@@ -59,8 +59,6 @@ class TaskSpec:
             own files.
         table_format: "tsv" (not quoted), "csv" (quoted), or None to infer it
             from the file name.
-        unlabelled: tuple of labels that mean "no label"; such rows are left
-            out with a warning.
         skips_incomplete: bool, whether rows with too few fields, as in some
             published files, are left out with a warning, or refused.
         escapes: tuple of (written, meant), replaced in texts.
@@ -81,7 +79,6 @@ class TaskSpec:
     sequence_length: int = 128
     folder: str | None = None
     table_format: str | None = None
-    unlabelled: tuple = ()
     skips_incomplete: bool = False
     escapes: tuple = ()
     converts_tags: bool = False

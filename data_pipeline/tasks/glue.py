@@ -127,7 +127,6 @@ GLUE_TASKS = (
         "neither; dev is the matched one",
         files=_MNLI_FILES,
         labels=("contradiction", "entailment", "neutral"),
-        unlabelled=("-",),
     ),
     _glue(
         "wnli",

@@ -1,10 +1,25 @@
 """Classes of tasks, and of their examples."""
 
+import collections
+import math
+import re
+import unicodedata
+
+from data_pipeline.text.columnar import NO_CLASS
+
 _OF_EXAMPLE = {
     "classification": lambda example: [example.label],
     "multi_label": lambda example: example.label,
     "token_classification": lambda example: example.tags,
 }
+# What stands where there is no label: in SNLI and other published sets, in
+# Hugging Face's `datasets`, and as tools write a missing value.
+_UNKNOWN = "-1"
+_NOT_AGREED = "-"
+_MISSING = ("nan", "NaN", "null", "NULL", NO_CLASS, "\\N")
+NO_LABELS = frozenset((_UNKNOWN, _NOT_AGREED, *_MISSING))
+_BETWEEN_WORDS = re.compile(r"(?<=[^\W_])[\s_-]+(?=[^\W_])")
+_MOST_SHOWN = 5
 
 
 def labels_of(task, examples):
@@ -46,7 +61,92 @@ def check_known(kind, examples, labels):
     for example in examples:
         for label in of_example(example) or ():
             if label is not None and str(label) not in known:
+                alike = [x for x in known if _folded(x) == _folded(str(label))]
+                hint = f" It looks like {min(alike)!r}." if alike else ""
                 raise ValueError(
                     f"{example.where}: the label {label!r} is none of those "
-                    f"known: {', '.join(map(str, labels))}."
+                    f"known: {', '.join(map(str, labels))}.{hint}"
                 )
+
+
+def unlabelled_marks(labels, known):
+    """Labels that say that there is none.
+
+    "-1" is a class beside other negative numbers, or where all others are 0
+    and 1: a sentiment, the side of a plane. "-" is one beside "+".
+
+    Args:
+        labels: set of str, all labels of a file.
+        known: tuple of str, classes that are known, or None.
+
+    Returns:
+        set of str.
+    """
+    marks = labels & NO_LABELS
+    if known is not None:
+        return marks - set(known)
+    others = labels - NO_LABELS
+    if "+" in others:
+        marks.discard(_NOT_AGREED)
+    is_number = others and others <= {"0", "1", "+1"}
+    if is_number or any(re.fullmatch(r"-\d+(\.\d+)?", x) for x in others):
+        marks.discard(_UNKNOWN)
+    return marks
+
+
+def may_be_no_class(labels):
+    """The label that is a class and may mean that there is none, or None.
+
+    Args:
+        labels: set of str, classes of a file.
+    """
+    return _UNKNOWN if {"0", _UNKNOWN} <= labels <= {"0", "1", "-1"} else None
+
+
+def look_alikes(kind, examples):
+    """Warnings of classes that are probably one, written in several ways.
+
+    They differ only in case, blanks, the form of a character or a number:
+    "pos" and "Pos", "7" and "007", "café" with one character or two for its
+    last letter.
+
+    Args:
+        kind: str, of a TaskSpec.
+        examples: list of examples.
+
+    Returns:
+        list of str.
+    """
+    of_example = _OF_EXAMPLE.get(kind, lambda example: ())
+    counts, places = collections.Counter(), {}
+    for example in examples:
+        for label in of_example(example) or ():
+            counts[label] += 1
+            places.setdefault(label, example.where)
+    groups = {}
+    for label, count in counts.most_common():
+        shown = f"{ascii_if_odd(label)} ({count:,}, the first {places[label]})"
+        groups.setdefault(_folded(label), []).append(shown)
+    found = [" and ".join(group) for group in groups.values() if len(group) > 1]
+    more = len(found) - _MOST_SHOWN
+    return [
+        "classes that look alike are told apart, is each meant? "
+        + "; ".join(found[:_MOST_SHOWN])
+        + (f"; and {more} more" if more > 0 else "")
+    ] * bool(found)
+
+
+def ascii_if_odd(label):
+    """A class in quotes, in ASCII unless its characters are one each, str."""
+    is_plain = unicodedata.is_normalized("NFKC", label) and label.isprintable()
+    return repr(label) if is_plain else ascii(label)
+
+
+def _folded(label):
+    """A text or a number that labels which look alike share."""
+    text = unicodedata.normalize("NFKC", label).casefold()
+    text = "".join(x for x in text if unicodedata.category(x) != "Cf").strip()
+    if re.fullmatch(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", text):
+        number = float(text)
+        return number if math.isfinite(number) else text
+    return _BETWEEN_WORDS.sub(" ", text)

@@ -9,6 +9,7 @@ import os
 import posixpath
 import warnings
 
+from data_pipeline.base.files import as_path
 from data_pipeline.tasks.archives import Tree
 from data_pipeline.tasks.archives import open_tree
 from data_pipeline.tasks.catalog import find_task
@@ -17,11 +18,13 @@ from data_pipeline.tasks.columns import guess_columns
 from data_pipeline.tasks.columns import has_columns
 from data_pipeline.tasks.columns import named_column
 from data_pipeline.tasks.columns import parse_columns
+from data_pipeline.tasks.counted import Counted
 from data_pipeline.tasks.examples import SPLITS
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.labels import check_known
 from data_pipeline.tasks.labels import labels_of
+from data_pipeline.tasks.labels import look_alikes
 from data_pipeline.tasks.readers import choices
 from data_pipeline.tasks.readers import conll
 from data_pipeline.tasks.readers import pairs
@@ -64,6 +67,9 @@ class Split:
         columns: dict of role to str, columns to read, see `parse_columns`.
         guessed: dict, those of `columns` that were guessed.
         table: Table, or None for other layouts.
+        known: tuple of str, classes of the examples that were trained on, or
+            None.
+        counted: Counted, of the table or of another layout.
     """
 
     task: TaskSpec
@@ -73,6 +79,14 @@ class Split:
     columns: dict
     guessed: dict = dataclasses.field(default_factory=dict)
     table: Table | None = None
+    known: tuple | None = None
+
+    def __post_init__(self):
+        self.counted = Counted(self.place)
+        if self.table is not None:
+            self.counted = self.table.counted
+        if self.known is None:
+            self.known = self.task.labels
 
     @property
     def place(self):
@@ -102,7 +116,9 @@ class Split:
         """Read the examples, as `read_examples`."""
         examples = READERS[self.task.reader](self)
         if not examples:
-            raise ValueError(f"{self.place}: the file holds no examples.")
+            why = "".join(f" {line}." for line in self.counted.lines())
+            raise ValueError(f"{self.place}: the file holds no examples.{why}")
+        self.counted.tell()
         return examples
 
 
@@ -145,7 +161,12 @@ def read_examples(
     ```
     """
     spec = find_task(task)
-    return _open(spec, path, split, parse_columns(spec, columns)).examples()
+    return _read(spec, path, split, parse_columns(spec, columns))
+
+
+def _read(task, path, split, columns, labels=None):
+    """Examples of a split; `labels` are those of the training examples."""
+    return _open(task, path, split, columns, labels).examples()
 
 
 def read_texts(path, columns=None):
@@ -170,7 +191,7 @@ def read_texts(path, columns=None):
     task = dataclasses.replace(task, name="texts", columns=roles)
     given = parse_columns(task, columns)
     tree = open_tree(path)
-    table = open_table(tree, tree.file, task)
+    table = open_table(tree, _only_table(tree), task)
     second = find_task("regression").columns["text_pair"]
     pair = named_column(table, second)
     if pair is not None and "text" not in given:
@@ -182,7 +203,29 @@ def read_texts(path, columns=None):
         )
     guessed = guess_columns(table, task, given)
     rows = Columns(table, task, {**given, **guessed}, is_test=True).rows()
-    return [values["text"] for _, values in rows], guessed
+    texts = [values["text"] for _, values in rows]
+    table.counted.tell()
+    return texts, guessed
+
+
+def _only_table(tree):
+    """The file of a tree, or the only table of an archive."""
+    if tree.is_file:
+        return tree.file
+    if as_path(tree.path).is_dir():
+        raise ValueError(
+            f"{tree.path}: texts are read from a file or an archive, and this "
+            "is a directory. Give the file in it."
+        )
+    tables = list(filter(is_table, tree.names_under("")))
+    if len(tables) != 1:
+        raise ValueError(
+            f"{tree.path}: texts are read from an archive that holds one "
+            f"table, and this one holds {len(tables)}"
+            f"{': ' if tables else ''}{', '.join(tables[:5])}. Unpack it and "
+            "give the file."
+        )
+    return tables[0]
 
 
 def is_file(path):
@@ -224,7 +267,9 @@ def find_split(task, path, split, columns=None):
     return None if name is None else tree.place(name)
 
 
-def find_columns(task, path, split, columns=None, run_columns=None):
+def find_columns(
+    task, path, split, columns=None, run_columns=None, labels=None
+):
     """Open a split with its columns, those too that its names do not tell.
 
     Args:
@@ -234,6 +279,7 @@ def find_columns(task, path, split, columns=None, run_columns=None):
         columns: as in `read_examples`; what is given is not guessed.
         run_columns: dict of role to column that a run read, or None. Where the
             split has them, those that are not given are taken.
+        labels: sequence of str, classes of the model, or None.
 
     Returns:
         Split, with its columns; `examples` reads it.
@@ -244,16 +290,16 @@ def find_columns(task, path, split, columns=None, run_columns=None):
     """
     task = find_task(task)
     given = parse_columns(task, columns)
-    opened = None
+    opened, known = None, tuple(labels or ()) or None
     if run_columns:
         both = parse_columns(task, {**run_columns, **given})
-        opened = _opened(task, open_tree(path), split, both)
+        opened = _opened(task, open_tree(path), split, both, known)
         if opened is not None and (
             opened.table is None
             or has_columns(opened.table, task, opened.columns)
         ):
             return opened
-    opened = opened or _open(task, path, split, given)
+    opened = opened or _open(task, path, split, given, known)
     if opened.table is not None:
         opened.guessed = guess_columns(opened.table, task, given)
     opened.columns = {**given, **opened.guessed}
@@ -268,15 +314,15 @@ def find_columns(task, path, split, columns=None, run_columns=None):
     return opened
 
 
-def _open(task, path, split, columns):
+def _open(task, path, split, columns, labels=None):
     """The Split of `_opened`; FileNotFoundError without it."""
-    opened = _opened(task, open_tree(path), split, columns)
+    opened = _opened(task, open_tree(path), split, columns, labels)
     if opened is None:
         raise FileNotFoundError(_not_there(task, path, split))
     return opened
 
 
-def _opened(task, tree, split, columns):
+def _opened(task, tree, split, columns, labels):
     """Open a split, or a single file as this split.
 
     Args:
@@ -284,6 +330,7 @@ def _opened(task, tree, split, columns):
         tree: Tree.
         split: str.
         columns: dict of `parse_columns`.
+        labels: tuple of str, classes that are known, or None.
 
     Returns:
         Split, or None.
@@ -292,15 +339,13 @@ def _opened(task, tree, split, columns):
     path = _find(task, tree, split, columns)
     if path is None:
         return None
-    opened = Split(task, split, tree, path, columns)
-    is_pairs = task.reader == "pairs"
+    table, is_pairs = None, task.reader == "pairs"
     if task.reader in ("table", "ranking") or (is_pairs and is_table(path)):
-        opened.table = open_table(tree, path, task)
+        table = open_table(tree, path, task)
     elif is_pairs:
-        opened.table = pairs.open_lines(
-            tree, path, task, columns, opened.is_test
-        )
-    return opened
+        is_test = split.startswith("test")
+        table = pairs.open_lines(tree, path, task, columns, is_test)
+    return Split(task, split, tree, path, columns, {}, table, labels)
 
 
 def _find(task, tree, split, columns):
@@ -387,9 +432,9 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
     if task.kind == "multi_label":  # names may hold what separates others
         task = dataclasses.replace(task, labels=labels)
     if evaluation is not None:
-        splits = _to_evaluate(task, evaluation, columns)
+        splits = _to_evaluate(task, evaluation, columns, labels)
     elif path is not None:
-        splits = _held_out(task, path, columns)
+        splits = _held_out(task, path, columns, labels)
     else:
         splits = {
             split: read_by_name(task, split)
@@ -404,7 +449,17 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
 
 def _warn_of_labels(task, examples, labels):
     """Warn of labels that are probably not the ones that were meant."""
-    if task.kind != "classification" or task.labels is not None:
+    if not labels or task.labels is not None:
+        return
+    for message in look_alikes(task.kind, examples):
+        warnings.warn(message, stacklevel=3)
+    if labels == ("O",) and task.kind == "token_classification":
+        warnings.warn(
+            "no word has another tag than O: there is nothing to find. Name "
+            "the column of the tags: --columns tags=NUMBER",
+            stacklevel=3,
+        )
+    if task.kind != "classification":
         return
     if len(labels) == 1:
         warnings.warn(
@@ -438,28 +493,31 @@ def read_unlabelled(task, path, columns=None, labels=None):
         ValueError: an example has a label that is not known; or as
             `read_examples`.
     """
-    examples = read_examples(task, path, "test", columns)
+    given = parse_columns(task, columns)
+    examples = _read(task, path, "test", given, labels)
     if labels is not None:
         check_known(task.kind, examples, labels)
     return examples
 
 
-def _held_out(task, path, columns):
+def _held_out(task, path, columns, labels):
     """Examples of the dev splits at a path, dict of split to list."""
+    given = parse_columns(task, columns)
     return {
-        split: read_examples(task, path, split, columns)
+        split: _read(task, path, split, given, labels)
         for split in _HELD_OUT
         if split in task.files and find_split(task, path, split, columns)
     }
 
 
-def _to_evaluate(task, path, columns):
+def _to_evaluate(task, path, columns, labels):
     """Examples of an evaluation path, dict of split to list."""
+    given = parse_columns(task, columns)
     if is_file(path):  # read as any split
-        return {"dev": read_examples(task, path, "train", columns)}
-    splits = _held_out(task, path, columns)
+        return {"dev": _read(task, path, "train", given, labels)}
+    splits = _held_out(task, path, columns, labels)
     if not splits and find_split(task, path, "test", columns):
-        splits = {"test": read_examples(task, path, "test", columns)}
+        splits = {"test": _read(task, path, "test", given, labels)}
         for example in splits["test"]:
             if not is_labelled(example):
                 raise ValueError(

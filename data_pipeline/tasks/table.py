@@ -22,11 +22,15 @@ import warnings
 
 from data_pipeline.base.limits import MOST_JSON_BYTES
 from data_pipeline.tasks.archives import parse_json
+from data_pipeline.tasks.counted import Counted
+from data_pipeline.tasks.counted import without_marks
 from data_pipeline.text import columnar
 from data_pipeline.text import saved_datasets
 from data_pipeline.text.compression import COMPRESSED
 from data_pipeline.text.compression import plain_name
+from data_pipeline.text.rows import QUOTED
 from data_pipeline.text.rows import long_fields
+from data_pipeline.text.rows import separator_line
 
 JSON_ENDINGS = (".jsonl", ".json", ".jsonlines", ".ndjson")
 # Endings of your own tables, first choice first; the last is a saved data set.
@@ -52,6 +56,7 @@ class Table:
             the values of named columns.
         names: list of str, all keys of the dicts, if the first one may lack
             some; or None (default).
+        counted: Counted that `rows` use too, or None (default).
 
     Attributes:
         place: str.
@@ -60,16 +65,15 @@ class Table:
         keys: list, by which a row has its values: names, or indices.
         names: list of str, the keys of dicts or the cells of the first row,
             without blanks around them.
-        left_out: collections.Counter of rows, by what is said about them in a
-            warning once all rows are read.
+        counted: Counted, what its readers leave out.
 
     Raises:
         ValueError: there is no row; or as from the rows.
     """
 
-    def __init__(self, place, rows, names=None):
+    def __init__(self, place, rows, names=None, counted=None):
         self.place = place
-        self.left_out = collections.Counter()
+        self.counted = counted or Counted(place)
         self._rows = itertools.dropwhile(_is_blank, rows)
         self._head = collections.deque(itertools.islice(self._rows, 1))
         if not self._head:
@@ -93,8 +97,6 @@ class Table:
         while self._head:
             yield self._head.popleft()
         yield from self._rows
-        for what, count in self.left_out.items():
-            warnings.warn(f"{self.place}: {count} {what}", stacklevel=2)
 
 
 def _is_blank(row):
@@ -121,19 +123,17 @@ def open_table(tree, name, task):
     """
     kind = _kind(tree, name, task)
     place, names = tree.place(name), None
+    counted = Counted(place)
     if kind == "json":
-        rows = list(_json_rows(tree, name))
+        rows = list(_json_rows(tree, name, counted))
         names = list(dict.fromkeys(key for _, row in rows for key in row))
-    elif kind == "csv":
-        # Published files use the comma.
-        rows = _csv_rows(tree, name, "," if task.folder else None)
-    elif kind == "tsv":
-        rows = _tsv_rows(tree, name)
+    elif kind in ("csv", "tsv"):
+        rows = _text_rows(tree, name, kind, task.folder is not None, counted)
     else:
         files = _saved_files if kind == "saved" else _shards
         # The classes of published tasks are numbers.
         rows = _column_rows(tree, files(tree, name), not task.folder)
-    return Table(place, iter(rows), names)
+    return Table(place, iter(rows), names, counted)
 
 
 def find_table(tree, name, is_compressed=False):
@@ -199,31 +199,73 @@ def _kind(tree, name, task):
     return _KINDS[ending]
 
 
-def _tsv_rows(tree, name):
-    with tree.open_text(name, newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            yield number, line.rstrip("\r\n").split("\t")
+def _text_rows(tree, name, kind, is_published, counted):
+    """Rows of cells of a file of text.
 
+    Args:
+        tree, name: as of `open_table`.
+        kind: "tsv" or "csv".
+        is_published: bool, whether it is a file of a published task, where a
+            .csv has commas, and quotes are text in a .tsv.
+        counted: Counted.
 
-def _csv_rows(tree, name, separator):
-    """Rows of a CSV; a separator of None is found by the first ones."""
-    place = tree.place(name)
-    with tree.open_text(name) as file, long_fields(_FIELD_CHARACTERS):
-        lines = file
+    Yields:
+        (row, cells): int and list of str.
+    """
+    with tree.open_text(name, newline="\n" if kind == "tsv" else "") as file:
+        lines = without_marks(file, counted)
+        place = tree.place(name)
+        if is_published:
+            is_csv = kind == "csv"
+            rows = _csv_rows(lines, place, ",") if is_csv else _tsv_rows(lines)
+            yield from rows
+            return
+        head = list(itertools.islice(lines, 1))
+        separator = separator_line(head[0]) if head else None
         if separator is None:
-            separator, lines = _separator(file)
-        if separator != ",":
-            warnings.warn(
-                f"{place}: the separator is not a comma; read as separated by "
-                f"{_SEPARATORS[separator]}",
-                stacklevel=2,
+            lines = itertools.chain(head, lines)
+        # A spreadsheet that names its separator quotes, whatever the ending.
+        if kind == "tsv" and separator is None:
+            yield from _tsv_rows(lines, counted)
+        else:
+            before = 0 if separator is None else 1
+            yield from _csv_rows(lines, place, separator, before)
+
+
+def _tsv_rows(lines, counted=None):
+    """Rows of a .tsv; a Counted, if given, counts fields in quotes."""
+    for number, line in enumerate(lines, start=1):
+        cells = line.rstrip("\r\n").split("\t")
+        if counted is not None and any(map(QUOTED.fullmatch, cells)):
+            counted.add(
+                "rows have fields in quotes, which a .tsv keeps as text; "
+                "where the file is quoted, name it .csv, which tabs may "
+                "separate too",
+                number,
             )
+        yield number, cells
+
+
+def _csv_rows(lines, place, separator, before=0):
+    """Rows of a CSV, numbered from those before them.
+
+    A separator of None is found by the first ones.
+    """
+    with long_fields(_FIELD_CHARACTERS):
+        if separator is None:
+            separator, lines = _separator(lines)
+            if separator != ",":
+                warnings.warn(
+                    f"{place}: the separator is not a comma; read as separated "
+                    f"by {_SEPARATORS[separator]}",
+                    stacklevel=2,
+                )
         # Without `strict`, a stray quote swallows the rest of the file.
         reader = csv.reader(
             lines, strict=True, skipinitialspace=True, delimiter=separator
         )
         while True:
-            number = reader.line_num + 1
+            number = before + reader.line_num + 1
             try:
                 row = next(reader, None)
             except csv.Error as error:
@@ -260,10 +302,10 @@ def _separator(lines):
     return ",", lines
 
 
-def _json_rows(tree, name):
+def _json_rows(tree, name, counted):
     place = tree.place(name)
     with tree.open_text(name) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(without_marks(file, counted), start=1):
             if not line.strip():
                 continue
             if line.lstrip().startswith("["):

@@ -16,6 +16,8 @@ from data_pipeline.text.files import TextError
 ENDINGS = (".parquet", ".arrow", ".feather")
 # Stands for a value that is not text: an object, bytes.
 NO_TEXT = object()
+# Stands for a class that is not known, -1 in data sets of Hugging Face.
+NO_CLASS = "null"
 
 _ROWS_AT_ONCE = 256
 _BUFFER_BYTES = 1 << 20
@@ -236,7 +238,7 @@ def _values(column, kind, classes=None):
         values = column.to_pylist()
         return [None if value is None else str(value) for value in values]
     if types.is_integer(kind) and classes is not None:
-        named = {**dict(enumerate(classes)), -1: None}  # -1: not known
+        named = {**dict(enumerate(classes)), -1: NO_CLASS}
         return [named.get(number, number) for number in column.to_pylist()]
     is_number = types.is_integer(kind) or types.is_floating(kind)
     if is_number or types.is_boolean(kind):

@@ -20,6 +20,10 @@ _BAD_TEXT = {
     "skipped_lines": "skipped line(s) that could not be read",
     "empty_rows": "row(s) without text",
     "empty_files": "file(s) without text",
+    "repeated_headers": "row(s) that repeat the header, left out",
+    "quoted_texts": "text(s) of a .tsv in quotes, which were kept; where the "
+    "file is quoted, name it .csv",
+    "dropped_marks": "byte order mark(s) at the beginning of a line, dropped",
 }
 _REQUESTS = 32  # parallel requests to a bucket
 
@@ -39,7 +43,8 @@ class ReadLog:
         digests: dict of path to str, the SHA-256 of each file that was read
             to its end.
         bad_text: collections.Counter of `replaced_characters`,
-            `skipped_lines`, `empty_rows` and `empty_files`.
+            `skipped_lines`, `empty_rows`, `empty_files`,
+            `repeated_headers`, `quoted_texts` and `dropped_marks`.
     """
 
     def __init__(self, progress=None):

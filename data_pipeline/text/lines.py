@@ -14,10 +14,14 @@ from data_pipeline.text.files import count_bad_text
 
 # What to do about bytes that are not text, broken lines of JSON, empty files.
 BAD_TEXT = ("refuse", "replace", "skip")
+# At the beginning of a file; within one, where files were joined.
+BYTE_ORDER_MARK = "\ufeff"
 
 # Stands for bytes that are not text; decoded text has no lone surrogate.
 _MARK = "\udfff"
 _NUL = "\0"
+# Characters that are looked for in lines once one was seen.
+_ODD = (_NUL, BYTE_ORDER_MARK)
 # Single ones stand in text that was otherwise well read.
 _BINARY_SHARE = 0.25
 _MARKED = "data_pipeline.marked"
@@ -57,6 +61,9 @@ def read_lines(
 ):
     """Decoded lines of a file, without their ends.
 
+    Byte order marks at the beginning of lines, as of files that were joined,
+    are dropped and counted in `dropped_marks` of the log.
+
     Args:
         path: str.
         encoding: str of `checked_encoding`.
@@ -79,25 +86,25 @@ def read_lines(
     """
     rules = _Rules(path, on_bad_text, log, longest, is_cut)
     # Joined when the line ends: adding to a str would copy it each time.
-    unfinished, size, number, has_nul = [], 0, 1, False
+    unfinished, size, number, odd = [], 0, 1, ""
     for text in _decoded(path, encoding, on_bad_text, log):
-        has_nul = has_nul or _NUL in text
+        odd += "".join(x for x in _ODD if x not in odd and x in text)
         *lines, rest = text.split("\n")
         if lines:
             lines[0] = "".join([*unfinished, lines[0]])
             unfinished, size = [], 0
-            yield from rules.kept(rules.apply(lines, number, has_nul))
+            yield from rules.kept(rules.apply(lines, number, odd))
             number += len(lines)
         unfinished.append(rest)
         size += len(rest)
         if longest and size > longest:
             line = "".join(unfinished)
-            *lines, rest = rules.apply([line], number, has_nul)
+            *lines, rest = rules.apply([line], number, odd)
             unfinished, size = [rest], len(rest)
             yield from rules.kept(lines)
     if size:
         lines = ["".join(unfinished)]
-        yield from rules.kept(rules.apply(lines, number, has_nul))
+        yield from rules.kept(rules.apply(lines, number, odd))
 
 
 class _Rules(typing.NamedTuple):
@@ -109,18 +116,20 @@ class _Rules(typing.NamedTuple):
     longest: int | None
     is_cut: bool
 
-    def apply(self, lines, number, has_nul):
+    def apply(self, lines, number, odd):
         """Lines of which `_MARK` stands in those that are to be left out.
 
         Args:
             lines: list of str.
             number: int, that of the first.
-            has_nul: bool, whether to look for NUL.
+            odd: str, the characters of `_ODD` to look for.
 
         Returns:
             list of str.
         """
-        if has_nul:
+        if BYTE_ORDER_MARK in odd:
+            lines = list(map(self._without_mark, lines))
+        if _NUL in odd:
             lines = [self._text(x, n) for n, x in enumerate(lines, number)]
         if self.longest is None or max(map(len, lines)) <= self.longest:
             return lines
@@ -138,6 +147,12 @@ class _Rules(typing.NamedTuple):
                 count_bad_text(self.log, "skipped_lines")
             else:
                 yield line
+
+    def _without_mark(self, line):
+        if not line.startswith(BYTE_ORDER_MARK):
+            return line
+        count_bad_text(self.log, "dropped_marks")
+        return line.lstrip(BYTE_ORDER_MARK)
 
     def _text(self, line, number):
         count = line.count(_NUL)

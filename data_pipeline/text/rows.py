@@ -4,6 +4,7 @@ import collections
 import contextlib
 import csv
 import json
+import re
 
 from data_pipeline.base.files import local_copy
 from data_pipeline.base.files import sha256_of
@@ -18,7 +19,12 @@ from data_pipeline.text.lines import read_lines
 
 # A row is a document, which is held in memory and cannot be cut.
 MOST_CHARACTERS = 1 << 26
+# A field in quotes, in which each quote is doubled.
+QUOTED = re.compile(r'"([^"]|"")+"')
 _ABSENT = object()
+_SEPARATOR_LINE = re.compile(
+    r'("?)sep=(\\t|[^\w\s"]|\t)\1[,;\t]*', re.IGNORECASE
+)
 # What `csv` says where a quote takes all that follows: to the end of the file,
 # or to the longest field.
 _NOT_CLOSED = ("unexpected end of data", "field larger than")
@@ -91,12 +97,31 @@ def _text_of(line, field):
     return value
 
 
+def separator_line(line):
+    """The separator that a spreadsheet names in the first line of a CSV.
+
+    It writes `sep=;`, perhaps in quotes or with separators behind it.
+
+    Args:
+        line: str.
+
+    Returns:
+        str of one character, or None if the line is another one.
+    """
+    match = _SEPARATOR_LINE.fullmatch(line.strip(" \r\n"))
+    if match is None:
+        return None
+    return "\t" if match[2] == "\\t" else match[2]
+
+
 def read_csv(path, encoding, on_bad_text, field, log=None):
     """Yield the text of each row of a CSV that has one.
 
     The first row has the names of the columns. It tells the separator, a
-    comma, a semicolon or a tab. A .tsv has tabs, and quotes are text there.
-    Rows without a text are counted in `empty_rows` of the log.
+    comma, a semicolon or a tab, unless a line `sep=;` above it does. A .tsv
+    has tabs, and quotes are text there. Rows without a text are counted in
+    `empty_rows` of the log, others in `repeated_headers`, as of files that
+    were joined, and `quoted_texts` of a .tsv.
 
     Args:
         path: str.
@@ -117,11 +142,15 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
     )
     named = (x for x in enumerate(lines, start=1) if x[1].strip())
     begin, header = next(named, (1, None))
+    separator = None if header is None else separator_line(header)
+    if separator is not None:
+        begin, header = next(named, (begin, None))
     if header is None:
         return
     lines = _LinesOfRows(lines, begin, path)
     with long_fields(MOST_CHARACTERS):
-        rows, place, width = _csv_rows(path, header, lines, field)
+        rows, names, is_tsv = _csv_rows(path, header, lines, field, separator)
+        place, width = names.index(field), len(names)
         while True:
             lines.begin_row()
             is_open = False
@@ -143,7 +172,11 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
                     lines.read_again()
             elif row is None:
                 return
+            elif row == names:
+                count_bad_text(log, "repeated_headers")
             elif row and _has_text(row[place], log):  # not a blank line
+                if is_tsv and QUOTED.fullmatch(row[place]):
+                    count_bad_text(log, "quoted_texts")
                 yield row[place]
 
 
@@ -215,21 +248,29 @@ class _LinesOfRows:
         self._number -= count
 
 
-def _csv_rows(path, header, lines, field):
-    """A reader of the rows, the place of a column, and the header's width."""
-    is_tsv = plain_name(path.lower()).endswith(".tsv")
+def _csv_rows(path, header, lines, field, separator):
+    """A reader of rows, the names of columns, and whether quotes are text.
+
+    Args:
+        path: str.
+        header: str, the line of the names.
+        lines: iterator of str, the lines below.
+        field: str, the name of the column of the texts.
+        separator: str, or None to take the one that the header has.
+    """
+    is_tsv = separator is None and plain_name(path.lower()).endswith(".tsv")
     quoting = csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL
     style = {"quoting": quoting, "skipinitialspace": not is_tsv, "strict": True}
     names = []
-    for separator in "\t" if is_tsv else ",;\t":
+    for one in separator or ("\t" if is_tsv else ",;\t"):
         try:
-            found = next(csv.reader([header], delimiter=separator, **style))
+            found = next(csv.reader([header], delimiter=one, **style))
         except csv.Error:
             continue
         names = max(names, found, key=len)
         if found.count(field) == 1:
-            rows = csv.reader(lines, delimiter=separator, **style)
-            return rows, found.index(field), len(found)
+            rows = csv.reader(lines, delimiter=one, **style)
+            return rows, found, is_tsv
     if names.count(field) > 1:
         raise TextError(
             f"{path}: {names.count(field)} columns are named {field!r}. Give "

@@ -13,6 +13,7 @@ import numpy as np
 
 from data_pipeline.base.files import as_path
 from data_pipeline.tasks import reading
+from data_pipeline.tasks.archives import is_archive
 from data_pipeline.tasks.table import is_table
 from saved_models.client.client import inputs_of
 
@@ -32,7 +33,7 @@ def read_lines_or_table(file, columns=None):
 
     Args:
         file: str, texts in UTF-8, one a line; or a table: .csv, .tsv, .jsonl
-            and what else `finetune` reads.
+            and what else `finetune` reads, perhaps in an archive.
         columns: str or None, "text=review". What is not given and has no
             usual name is guessed.
 
@@ -44,7 +45,7 @@ def read_lines_or_table(file, columns=None):
         ValueError: if the file is broken, or `columns` do not fit it.
         OSError: if the file cannot be read.
     """
-    if is_table(str(file)):
+    if is_table(str(file)) or is_archive(as_path(file)):
         return reading.read_texts(file, columns)
     if columns:
         raise ValueError(

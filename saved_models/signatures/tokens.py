@@ -3,6 +3,8 @@
 Shapes: N texts, W words of a text, T tokens, C classes.
 """
 
+import re
+
 import tensorflow as tf
 
 from data_pipeline.features.packing import word_pieces
@@ -14,13 +16,19 @@ from saved_models.signatures.signature import id_specs
 from saved_models.signatures.signature import string_specs
 from saved_models.signatures.texts import label_names
 
-# RE2 class of the characters that `str.split` splits at.
-_BLANKS = "".join(
-    f"\\x{{{code:x}}}" for code in range(0x10000) if chr(code).isspace()
-)
+# Characters that separate words: the blanks of Unicode without those that do
+# not break a line, which stand within a word in CoNLL files too, "10\u00a0000".
+_NO_BREAK = "\u00a0\u2007\u202f"
+_BLANKS = [
+    chr(code)
+    for code in range(0x10000)
+    if chr(code).isspace() and chr(code) not in _NO_BREAK
+]
+_BETWEEN_WORDS = "".join(f"\\x{{{ord(x):x}}}" for x in _BLANKS)  # of RE2
 
 _MEANING = {
-    "text": "string [N], UTF-8, with blanks between its words",
+    "text": "string [N], UTF-8, with blanks between its words; a no-break "
+    "space is within one",
     "words": "string [N, W], '' where a text has fewer",
     "tags": "string [N, W], '' where no word is, or where none was read: "
     "beyond the longest sequence",
@@ -33,6 +41,15 @@ _IDS_MEANING = {
     "scores": "float32 [N, T, C], probabilities of the classes",
     "labels": "string [N, C], all classes, the same in each row",
 }
+
+
+def count_words(text):
+    """Number of words that the export reads in a text.
+
+    Args:
+        text: str.
+    """
+    return len(list(filter(None, re.split(f"[{''.join(_BLANKS)}]", text))))
 
 
 class TaggerSignatures(TaskSignatures):
@@ -83,7 +100,7 @@ class TaggerSignatures(TaskSignatures):
         """
         # U+FFFD for bytes that are not UTF-8.
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
-        words = tf.strings.regex_replace(text, f"[{_BLANKS}]+", " ")
+        words = tf.strings.regex_replace(text, f"[{_BETWEEN_WORDS}]+", " ")
         words = tf.strings.split(words)  # [N, (W)]
         # The answer is as wide as the text with most words.
         longest = tf.reduce_max(tf.concat([[0], words.row_lengths()], 0))

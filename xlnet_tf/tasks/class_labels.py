@@ -5,6 +5,8 @@ import numbers
 
 import numpy as np
 
+from data_pipeline.base.class_names import ClassNames
+
 
 def are_rows(y):
     """Whether `y` of `fit` is labels: no dict, data set or None."""
@@ -14,6 +16,8 @@ def are_rows(y):
 
 def class_numbers(y, labels, num_classes, words="classes"):
     """Integer classes of integers, which are checked, or of names.
+
+    A name may write the number of a label otherwise, "1.0" for "1".
 
     Args:
         y: labels [B] or [B, 1], in a list, array, Series or tensor; what has
@@ -46,14 +50,15 @@ def class_numbers(y, labels, num_classes, words="classes"):
                 f"`labels`, or integers. Received: {flat[0]!r}."
             )
         known = {label: place for place, label in enumerate(labels)}
+        names = ClassNames(labels)
+        meant = [names.name(str(label)) for label in flat]
         for row, label in enumerate(flat):
-            if str(label) not in known:
+            if meant[row] not in known:
                 raise ValueError(
                     f"`y` must hold labels of the model, {', '.join(labels)}. "
                     f"Received: {label!r}, example {row} from 0."
                 )
-        found = [known[str(label)] for label in flat]
-        return np.array(found, np.int32)
+        return np.array([known[name] for name in meant], np.int32)
     if num_classes is None:
         return y
     if values.dtype.kind == "O":  # as data frames may hold numbers

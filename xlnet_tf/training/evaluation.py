@@ -3,8 +3,6 @@
 Shapes: R rows of a split.
 """
 
-import dataclasses
-
 import numpy as np
 
 from data_pipeline.base.command_line import warnings_in_a_line
@@ -197,11 +195,11 @@ def evaluate_task(
     """
     spec = find_task(task)
     _check_kind(model, spec)
-    known = spec
-    if spec.kind == "multi_label":
-        known = dataclasses.replace(spec, labels=tuple(model.labels or ()))
     with warnings_in_a_line():
-        split = reading.find_columns(known, path, "dev", columns, run_columns)
+        split = reading.find_columns(
+            *(spec, path, "dev", columns, run_columns),
+            labels=getattr(model, "labels", None),
+        )
         tell_guess(split.guessed)
         examples = split.examples()
     labels = _classes(model, spec, examples)

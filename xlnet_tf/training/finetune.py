@@ -8,12 +8,12 @@ Shapes: R rows.
 import functools
 import sys
 import typing
+import warnings
 
 import keras
 import numpy as np
 
 from data_pipeline.base.checksums import verify_checksums
-from data_pipeline.base.command_line import warnings_in_a_line
 from data_pipeline.base.files import remove
 from data_pipeline.base.files import written_whole
 from data_pipeline.base.models import RESULTS_FILE
@@ -491,19 +491,28 @@ def predict(run, task, model):
         model: Task, with the best weights.
 
     Returns:
-        (file of the examples, path of the JSON lines, dict of metrics, which
-        is empty without labels).
+        (file of the examples, path of the JSON lines, dict of metrics of the
+        examples with labels, empty without any).
     """
     wait_for_peers(run.backend.strategy)  # the chief writes the results
     task.kind(model).adopt(read_results(run.output)["metrics"])
     data, file = task.data, task.settings.predict
-    with warnings_in_a_line():
-        examples = reading.read_unlabelled(data.task, file, data.columns)
+    with warnings.catch_warnings():
+        # They were told before the training.
+        warnings.simplefilter("ignore", UserWarning)
+        examples = reading.read_unlabelled(
+            data.task, file, data.columns, data.labels
+        )
     decoded = evaluator_of(run, task, model, {"": examples}).decoded("")
     predictions = run.output / PREDICTIONS_FILE
     if run.is_chief:
         write_predictions(predictions, prediction_rows(examples, decoded))
-    metrics = {}
-    if all(map(reading.is_labelled, examples)):
-        metrics = task.kind.score(data.task, examples, decoded, data.labels)
+    pairs = zip(examples, decoded, strict=True)
+    labelled = [x for x in pairs if reading.is_labelled(x[0])]
+    if not labelled:
+        return file, predictions, {}
+    known, answers = map(list, zip(*labelled, strict=True))
+    metrics = task.kind.score(data.task, known, answers, data.labels)
+    if len(known) < len(examples):
+        file = f"{file}, {len(known):,} of {len(examples):,} with a label"
     return file, predictions, metrics

@@ -26,8 +26,12 @@ def read_race(split):
             is no article.
     """
     tree, name = split.tree, split.path
-    names = [path for path in tree.names_under(name) if path.endswith(".txt")]
-    by_file = {}
+    names, by_file = [], {}
+    for path in tree.names_under(name):
+        if path.endswith(".txt"):
+            names.append(path)
+        else:
+            split.counted.add("files left out that do not end in .txt", path)
     for path, text in tree.read_texts(names):
         place = tree.place(path)
         article = parse_json(text, place)

@@ -2,14 +2,31 @@
 sentences.
 """
 
+import collections
+import itertools
+import operator
 import re
+import warnings
 
+from data_pipeline.tasks.counted import MARKS_DROPPED
 from data_pipeline.tasks.examples import TokensExample
+from data_pipeline.text.lines import BYTE_ORDER_MARK
 
 _BLANKS = re.compile(" +")
 _TAG = re.compile("O|[BIES]-.+")
 # As in CoNLL-U, "# sent_id = 1".
 _NAMED_COMMENT = re.compile(r"# *[\w.:-]+( [\w.:-]+)* *= ")
+# As in CoNLL-2012; and what is a comment unless it has a tag.
+_DOCUMENT_MARK = re.compile(r"#(begin|end) document\b")
+_HASHES = re.compile(r"#(\s|#|$)")
+# A word as tools write it into a table: in quotes, its own ones doubled.
+_DOUBLED = re.compile(r'"([^"]*"")+[^"]*"')
+_COUNTER = re.compile(r"(.*?)([0-9]+)", re.ASCII | re.DOTALL)
+_HEAD = 5000  # first lines, which tell the shape of all
+_NEARLY_ALL = 0.9
+_FEWEST_VALUES = 4  # of a column, which tell what it holds
+_MANY_VALUES = 100  # of which words occur again
+_LONG_SENTENCE = 40  # words
 # A separator of a table between two names, or an object.
 _TABLE = re.compile(r"\w\"?[,;]\"?\w|^[{\[]\"")
 _DOCUMENT_START = "-DOCSTART-"
@@ -19,10 +36,11 @@ def read_examples(split):
     """Read the sentences of a file.
 
     Fields are separated by tabs, or in lines without a tab by blanks.
-    `-DOCSTART-` lines are skipped, and so are comments before a sentence, such
-    as "# id 17" or "# sent_id = 1"; a word may be or begin with "#". Tags are
-    kept unchanged, except that IOB1 becomes BIO if `task.converts_tags`. In a
-    test split, a file whose first line is a single word has no tags.
+    `-DOCSTART-` lines are skipped. Comments, such as "# sent_id = 1", a "#"
+    with something that is no tag behind it, or "#begin document", are skipped
+    and counted; a word may be or begin with "#". Tags are kept unchanged,
+    except that IOB1 becomes BIO if `task.converts_tags`. In a test split, a
+    file whose first line is a single word has no tags.
 
     Args:
         split: reading.Split of a task whose reader is "conll". Its columns are
@@ -40,18 +58,11 @@ def read_examples(split):
     known = frozenset(task.labels or ())
     examples, words, tags, begin = [], [], [], 0
     has_tags = None
-    with split.tree.open_text(split.path, newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
-            if "\r" in line.rstrip("\r\n"):
-                raise ValueError(
-                    f"{place}, row {number}: a carriage return within the "
-                    "line. Write the file with line feeds at the ends of lines."
-                )
-            fields = _fields(line)
-            if not fields or fields[0] == _DOCUMENT_START:
+    with split.tree.open_text(split.path, newline="\n") as file:
+        lines = _Lines(file, split.counted, known, tag_column)
+        for number, line, fields in lines:
+            if not fields:
                 _end(examples, words, tags, task, split.where(begin))
-                continue
-            if not words and _is_comment(line, fields, known):
                 continue
             if has_tags is None:
                 has_tags = len(fields) > 1 or not split.is_test
@@ -70,7 +81,178 @@ def read_examples(split):
         _end(examples, words, tags, task, split.where(begin))
     if not examples:
         raise ValueError(f"{place}: the file holds no sentences.")
+    if "words" not in split.columns:
+        lines.warn_of_words(place, word_column)
+    _warn_of_one_sentence(examples, place)
     return examples
+
+
+class _Lines:
+    """Lines of a file with their fields; comments are left out and counted.
+
+    Args:
+        file: iterable of str.
+        counted: Counted.
+        known: frozenset of str, tags; empty where any are.
+        tag_column: int.
+    """
+
+    def __init__(self, file, counted, known, tag_column):
+        self._counted = counted
+        self._known = known
+        self._tag_column = tag_column
+        self._lines = enumerate(file, start=1)
+        self._head = list(itertools.islice(self._lines, _HEAD))
+        # The shapes of lines of words; comments may have others.
+        self._shapes = collections.Counter(
+            _shape(line, fields)
+            for _, line in self._head
+            if (fields := _fields(line)) and not line.startswith("#")
+        )
+
+    def __iter__(self):
+        """Yield (number, line, fields); no fields at the end of a sentence.
+
+        Raises:
+            ValueError: a line ends within.
+        """
+        usual = self._usual()
+        for number, line in itertools.chain(self._head, self._lines):
+            if line.startswith(BYTE_ORDER_MARK):  # another file begins
+                self._counted.add(MARKS_DROPPED, number)
+                line = line.lstrip(BYTE_ORDER_MARK)
+                yield number, line, []
+            if "\r" in line.rstrip("\r\n"):
+                raise ValueError(
+                    f"{self._counted.place}, row {number}: a carriage return "
+                    "within the line. Write the file with line feeds at the "
+                    "ends of lines."
+                )
+            fields = _fields(line)
+            if _DOCUMENT_START in fields:
+                fields = []
+            elif line.startswith("#") and self._is_comment(line, fields):
+                self._counted.add("lines of comments left out", number)
+                continue
+            elif fields and usual not in (None, _shape(line, fields)):
+                self._counted.add(
+                    "lines have more or fewer fields than the others",
+                    number,
+                )
+            if '""' in line and any(map(_DOUBLED.fullmatch, fields)):
+                self._counted.add(
+                    "lines have words in quotes, which are kept as they are",
+                    number,
+                )
+            yield number, line, fields
+
+    def _usual(self):
+        """The shape of nearly all lines of words, or None."""
+        for shape, count in self._shapes.most_common(1):
+            if count >= _NEARLY_ALL * self._shapes.total():
+                return shape
+        return None
+
+    def _is_comment(self, line, fields):
+        """Whether a line that begins with "#" is a comment, and no word."""
+        if _NAMED_COMMENT.match(line) or _DOCUMENT_MARK.match(line):
+            return True
+        is_shaped = not self._shapes or _shape(line, fields) in self._shapes
+        if is_shaped and len(fields) == 1:
+            return False  # a word without a tag
+        column = self._tag_column
+        has_tag = -len(fields) <= column < len(fields) > 1 and _is_tag(
+            fields[column].strip(), self._known
+        )
+        if _HASHES.match(line):
+            return not (is_shaped and has_tag)
+        return not is_shaped and len(fields) > 1 and not has_tag
+
+    def warn_of_words(self, place, column):
+        """Warn if the column that was read as the words holds none.
+
+        Args:
+            place: str, path for messages.
+            column: int.
+        """
+        (shape, _), *_ = self._shapes.most_common(1) or [((False, 0), 0)]
+        sentences = [[]]
+        for _, line in self._head:
+            fields = _fields(line)
+            if not fields or _DOCUMENT_START in fields:
+                sentences.append([])
+            elif _shape(line, fields) == shape and not (
+                line.startswith("#") and self._is_comment(line, fields)
+            ):
+                sentences[-1].append(fields)
+        columns = [
+            [[fields[index] for fields in sentence] for sentence in sentences]
+            for index in range(shape[1])
+        ]
+        if not columns or not (why := _why_no_words(columns[column])):
+            return
+        used = {column, self._tag_column % len(columns)}
+        numbers = [
+            str(index)
+            for index, values in enumerate(columns)
+            if index not in used and not _why_no_words(values)
+        ]
+        first = next(x for values in columns[column] for x in values)
+        warnings.warn(
+            f"{place}: column {column} is read as the words, and its values "
+            f"{why}, the first being {first!r}. Name the column of the words: "
+            f"--columns words={numbers[0] if numbers else 'NUMBER'}",
+            stacklevel=4,
+        )
+
+
+def _shape(line, fields):
+    """Whether tabs divide a line, and the number of its fields."""
+    return "\t" in line, len(fields)
+
+
+def _why_no_words(sentences):
+    """Reason why the values of a column are no words, str or None.
+
+    Args:
+        sentences: list of lists of str.
+    """
+    values = [value for sentence in sentences for value in sentence]
+    pairs = [pair for x in sentences for pair in itertools.pairwise(x)]
+    if len(values) < _FEWEST_VALUES:
+        return None
+    enough = max(1, _NEARLY_ALL * len(pairs))
+    if sum(itertools.starmap(_is_next, pairs)) >= enough:
+        return "count up"
+    if not any(x.isalpha() for value in values for x in value):
+        return "have no letter"
+    if sum(itertools.starmap(operator.eq, pairs)) >= enough:
+        return "are the same throughout a sentence"
+    if len(values) >= _MANY_VALUES and len(set(values)) == len(values):
+        return "never occur again"
+    return None
+
+
+def _is_next(value, following):
+    """Whether an id such as "s1-7" is followed by the next, "s1-8"."""
+    before, after = _COUNTER.fullmatch(value), _COUNTER.fullmatch(following)
+    return bool(
+        before
+        and after
+        and before[1] == after[1]
+        and int(before[2]) + 1 == int(after[2])
+    )
+
+
+def _warn_of_one_sentence(examples, place):
+    """Warn of a file without blank lines between its sentences."""
+    if len(examples) == 1 and len(examples[0].words) > _LONG_SENTENCE:
+        warnings.warn(
+            f"{place}: no blank line divides sentences, and all "
+            f"{len(examples[0].words):,} words are read as one. Put a blank "
+            "line after each sentence",
+            stacklevel=3,
+        )
 
 
 def convert_iob1(tags):
@@ -152,22 +334,6 @@ def _tag(fields, column, known, task):
 
 def _is_tag(tag, known):
     return tag in known if known else bool(_TAG.fullmatch(tag))
-
-
-def _is_comment(line, fields, known):
-    """Whether the line before the first word of a sentence is a comment."""
-    if not line.startswith("#"):
-        return False
-    if "\t" in line:
-        return fields[0].strip().startswith("# ")
-    if _NAMED_COMMENT.match(line):
-        return True
-    # The word "#" has a tag behind it.
-    return (
-        fields[0] == "#"
-        and len(fields) > 1
-        and not _is_tag(fields[-1].strip(), known)
-    )
 
 
 def _fields(line):

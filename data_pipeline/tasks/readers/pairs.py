@@ -7,8 +7,9 @@ one is the target of line N of the other.
 import itertools
 import os
 import posixpath
-import warnings
 
+from data_pipeline.tasks.counted import Counted
+from data_pipeline.tasks.counted import without_marks
 from data_pipeline.tasks.examples import PairExample
 from data_pipeline.tasks.examples import TaskSpec
 from data_pipeline.tasks.examples import own_splits
@@ -76,17 +77,20 @@ def open_lines(tree, name, task, columns, is_test):
     files = {sources[0]: name}
     if other is not None:
         files[targets[0]] = other
-    return Table(tree.place(name), _parallel_rows(tree, files))
+    counted = Counted(tree.place(name))
+    rows = _parallel_rows(tree, files, counted)
+    return Table(tree.place(name), rows, counted=counted)
 
 
-def _parallel_rows(tree, files):
+def _parallel_rows(tree, files, counted):
     """Yield (row, texts) of files that have a text a line.
 
     Args:
         tree: archives.Tree.
         files: dict of the name of a column to the name of its file.
+        counted: Counted.
     """
-    lines = [_lines(tree, name) for name in files.values()]
+    lines = [_lines(tree, name, counted) for name in files.values()]
     for number, texts in enumerate(itertools.zip_longest(*lines), start=1):
         row = dict(zip(files, texts, strict=True))
         if None in texts:
@@ -100,10 +104,10 @@ def _parallel_rows(tree, files):
         yield number, row
 
 
-def _lines(tree, name):
+def _lines(tree, name, counted):
     # A text may hold U+2028 and the like, which end no line.
     with tree.open_text(name, newline="\n") as file:
-        for line in file:
+        for line in without_marks(file, counted):
             yield line.rstrip("\r\n")
 
 
@@ -148,7 +152,7 @@ def read_examples(split):
         source, target = values["source"], values["target"]
         is_whole = source.strip() and (target or "").strip()
         if not is_whole and not split.is_test:
-            split.table.left_out[_EMPTY] += 1
+            split.counted.add(_EMPTY, number)
             continue
         example_id = values.get("id") or str(index)
         where = split.where(number)
@@ -173,7 +177,7 @@ def read_emails(split):
     """
     tree = split.tree
     names = [x for x in tree.names_under(split.path) if x.endswith(".subject")]
-    by_name, left_out = {}, 0
+    by_name = {}
     for path, text in tree.read_texts(names):
         body, mark, rest = text.partition(_SUBJECT)
         subject = rest.partition(_ANNOTATION)[0].strip()
@@ -184,7 +188,7 @@ def read_emails(split):
             )
         body = body.strip()
         if not split.is_test and not (body and subject):
-            left_out += 1
+            split.counted.add(_EMPTY, path)
             continue
         file = posixpath.basename(path)
         by_name[path] = PairExample(
@@ -193,8 +197,6 @@ def read_emails(split):
             subject if mark else None,
             "/".join(path.split("/")[-2:]),
         )
-    if left_out:
-        warnings.warn(f"{split.place}: {left_out} {_EMPTY}", stacklevel=2)
     return [by_name[path] for path in names if path in by_name]
 
 

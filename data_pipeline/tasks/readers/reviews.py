@@ -12,7 +12,7 @@ _DIGITS = re.compile(r"(\d+)")
 def read_examples(split):
     """Read the reviews of a split, by label and by the number in their name.
 
-    Folders of other names, such as "unsup", are ignored.
+    Files in folders of other names are counted, but for IMDB's "unsup".
 
     Args:
         split: reading.Split of a task whose labels are the names of folders.
@@ -25,17 +25,28 @@ def read_examples(split):
     """
     task, tree = split.task, split.tree
     labels = {}
+    names = tree.names_under(split.path)
     for label in task.labels:
+        folder = f"{split.path}/{label}/"
         files = [
             path
-            for path in tree.names_under(f"{split.path}/{label}")
-            if path.endswith(".txt")
+            for path in names
+            if path.startswith(folder) and path.endswith(".txt")
         ]
         if not files:
             raise ValueError(
                 f"{split.place}: no .txt file in the folder {label}."
             )
         labels.update(dict.fromkeys(sorted(files, key=_natural), label))
+    for path in names:
+        folder = path.removeprefix(f"{split.path}/").rpartition("/")[0]
+        # Those of IMDB that no label has, and its lists beside the folders.
+        if path not in labels and folder not in ("", "unsup"):
+            split.counted.add(
+                "files left out, whose folder is no label or which do not end "
+                "in .txt",
+                path,
+            )
     texts = dict(tree.read_texts(list(labels)))
     examples = []
     for path, label in labels.items():

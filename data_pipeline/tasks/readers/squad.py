@@ -5,14 +5,19 @@ its `context`, and lists of the `text` and the `answer_start` of its answers.
 """
 
 import json
-import warnings
 
 from data_pipeline.base.limits import in_a_line
 from data_pipeline.tasks.archives import checked_text
 from data_pipeline.tasks.archives import parse_json
+from data_pipeline.tasks.counted import without_marks
 from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import has_text
+
+_LAYOUT = (
+    "not SQuAD's layout, which is data > paragraphs (context) > qas (id, "
+    "question, answers: text, answer_start)."
+)
 
 
 def read_examples(split):
@@ -38,14 +43,16 @@ def read_examples(split):
     """
     place = split.place
     with split.tree.open_text(split.path) as text:
-        document = _parsed(text.read(), split)
+        articles = _parsed(text.read(), split)
     examples, without_text = [], []
     where = "the beginning"
     try:
-        for article in document["data"]:
+        for article in articles:
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
-                    where = f"question {str(question['id'])[:80]}"
+                    number = len(examples) + 1
+                    where = f"question {str(question.get('id', number))[:80]}"
+                    question = _with_id(question, number, split)
                     example, missing = _example(
                         article, paragraph, question, split.file
                     )
@@ -54,72 +61,126 @@ def read_examples(split):
                         without_text.append((example, missing))
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(
-            f"{place}, at {where}: not SQuAD's layout, which is data > "
-            "paragraphs (context) > qas (id, question, answers: text, "
-            f"answer_start). Missing or of another kind: {in_a_line(error)}."
+            f"{place}, at {where}: {_LAYOUT} {_wrong(error)}."
         ) from None
     except ValueError as error:
         raise ValueError(f"{place}, {where}: {error}") from None
     if not examples:
         raise ValueError(f"{place}: the file holds no questions.")
-    _warn_of_missing(without_text, place)
-    _warn_of_misplaced(examples, place)
+    _count_missing(without_text, split.counted)
+    _count_misplaced(examples, split.counted)
     return examples
 
 
+def _wrong(error):
+    """Message about what is missing or of another kind, str."""
+    if isinstance(error, KeyError):
+        return f"Missing: {error.args[0]}"
+    if isinstance(error, ValueError) or "is not a text" in str(error):
+        return in_a_line(error)
+    return "One of these is of another kind"  # Python's text tells no more
+
+
 def _parsed(text, split):
-    """The document of a file; questions a line as paragraphs of their own."""
+    """The articles of a file; flat questions as articles of their own."""
     place, lines = split.place, text.split("\n")
-    if not _is_flat(lines[0]):
-        return parse_json(text, place)
+    if _is_flat(_parsed_line(lines[0])):
+        rows = [
+            (number, parse_json(line, place, number))
+            for number, line in enumerate(
+                without_marks(lines, split.counted), 1
+            )
+            if line.strip()
+        ]
+    else:
+        document = parse_json(text, place)
+        if isinstance(document, dict):
+            articles = document.get("data", [document])  # or one article
+        else:
+            articles = document or None
+        if not isinstance(articles, list):
+            raise ValueError(f"{place}: {_LAYOUT} Of another kind: data.")
+        if not articles or not _is_flat(articles[0]):
+            return articles
+        rows = list(enumerate(articles, start=1))
     articles = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        row = parse_json(line, place, number)
+    for number, row in rows:
         try:
             articles.append(_article(row, number, split))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(
-                f"{place}, row {number}: not a question in a line, which has "
-                "context, question and answers (text, answer_start). Missing "
-                f"or of another kind: {in_a_line(error)}."
+                f"{place}, row {number}: not a question in a line, "
+                "which has context, question and answers (text, "
+                f"answer_start). {_wrong(error)}."
             ) from None
-    return {"data": articles}
+    return articles
 
 
 def _article(row, number, split):
     """A flat question as an article of one paragraph and question."""
-    answers = row.get("answers")
-    is_empty = answers is not None and not split.is_test
-    if isinstance(answers, dict):
-        both = zip(answers["text"], answers["answer_start"], strict=True)
-        answers = [{"text": x, "answer_start": start} for x, start in both]
+    row = {**row, "answers": _answers(row)}
+    is_empty = row["answers"] is not None and not split.is_test
     question = {
         "id": str(number),
         "is_impossible": is_empty
-        and not answers
+        and not row["answers"]
         and split.task.name == "squad-2.0",
         **row,
-        "answers": answers,
     }
     paragraph = {"context": row["context"], "qas": [question]}
     return {"title": row.get("title", ""), "paragraphs": [paragraph]}
 
 
-def _is_flat(line):
-    """Whether the first line of a file is a question with its context."""
+def _answers(question):
+    """Answers of a question, a list of dict of text and answer_start, or None.
+
+    They are such a list, one such dict, or a dict of two lists, as `datasets`
+    writes them; or there is a single `answer`.
+    """
+    answers = question.get("answers", question.get("answer"))
+    if isinstance(answers, str):
+        answers = {"text": answers, "answer_start": question["answer_start"]}
+    if not isinstance(answers, dict):
+        return answers
+    texts, starts = answers["text"], answers["answer_start"]
+    if not isinstance(texts, list):
+        texts, starts = [texts], [starts]
+    if len(texts) != len(starts):
+        raise ValueError(
+            f"{len(texts)} texts of answers and {len(starts)} answer_start"
+        )
+    both = zip(texts, starts, strict=True)
+    return [{"text": text, "answer_start": start} for text, start in both]
+
+
+def _with_id(question, number, split):
+    """A question with an id: its number in the file if it has none."""
+    if question.get("id") not in (None, ""):
+        return question
+    split.counted.add(
+        "questions have no id and are numbered", f"question {number}"
+    )
+    return {**question, "id": str(number)}
+
+
+def _parsed_line(line):
+    """The value of a line of JSON, or None if there is none."""
     try:
-        row = json.loads(line) if '"paragraphs"' not in line else None
+        return json.loads(line)
     except (ValueError, RecursionError):
-        return False  # of a file over several lines
-    return isinstance(row, dict) and {"context", "question"} <= set(row)
+        return None  # of a file over several lines
+
+
+def _is_flat(row):
+    """Whether an object is a question with its context, bool."""
+    is_object = isinstance(row, dict) and "paragraphs" not in row
+    return is_object and {"context", "question"} <= set(row)
 
 
 def _example(article, paragraph, question, file):
     """A QuestionExample, and the number of its answers without text."""
     is_impossible = bool(question.get("is_impossible", False))
-    given = () if is_impossible else question.get("answers") or ()
+    given = () if is_impossible else _answers(question) or ()
     texts = [
         "" if x["text"] is None else checked_text(x["text"]) for x in given
     ]
@@ -162,20 +223,19 @@ def _checked(example, missing, split):
     )
 
 
-def _warn_of_missing(without_text, place):
+def _count_missing(without_text, counted):
     if not without_text:
         return
-    count = sum(missing for _, missing in without_text)
     alone = sum(not example.answers for example, _ in without_text)
-    warnings.warn(
-        f"{place}: {count} answers have no text and count as none, {alone} "
-        "questions have no other answer; the first is of question "
-        f"{without_text[0][0].id}",
-        stacklevel=3,
+    counted.add(
+        f"answers have no text and count as none, {alone} questions have no "
+        "other answer",
+        f"of question {without_text[0][0].id}",
+        sum(missing for _, missing in without_text),
     )
 
 
-def _warn_of_misplaced(examples, place):
+def _count_misplaced(examples, counted):
     misplaced = [
         (example, answer)
         for example in examples
@@ -186,9 +246,9 @@ def _warn_of_misplaced(examples, place):
     if not misplaced:
         return
     nowhere = sum(answer.text not in one.context for one, answer in misplaced)
-    warnings.warn(
-        f"{place}: {len(misplaced)} answers do not stand at their "
-        f"answer_start, {nowhere} of them nowhere in their context; the first "
-        f"is of question {misplaced[0][0].id}",
-        stacklevel=3,
+    counted.add(
+        f"answers do not stand at their answer_start, {nowhere} of them "
+        "nowhere in their context",
+        f"of question {misplaced[0][0].id}",
+        len(misplaced),
     )

@@ -3,9 +3,13 @@
 import math
 import re
 
+from data_pipeline.base.class_names import ClassNames
 from data_pipeline.tasks.columns import FLAGS
 from data_pipeline.tasks.examples import RankingExample
 from data_pipeline.tasks.examples import TextExample
+from data_pipeline.tasks.labels import NO_LABELS
+from data_pipeline.tasks.labels import may_be_no_class
+from data_pipeline.tasks.labels import unlabelled_marks
 
 # As Python and pandas write one.
 _LIST_AS_TEXT = re.compile(
@@ -28,14 +32,10 @@ def read_examples(split):
     """
     task, table = split.task, split.table
     label_of = _label_reader(task, split.is_test)
-    examples = []
+    examples, rows = [], []
     for index, (number, values) in enumerate(split.rows()):
-        label = values["label"]
-        if isinstance(label, str) and label in task.unlabelled:
-            table.left_out["rows without a gold label left out"] += 1
-            continue
         try:
-            label = label_of(label)
+            label = label_of(values["label"])
         except ValueError as error:
             hint = ""
             if number == 1 and not table.is_named:
@@ -55,9 +55,76 @@ def read_examples(split):
                 split.where(number),
             )
         )
+        rows.append(number)
     if task.kind == "multi_label":
-        return _with_label_lists(examples, split)
-    return examples
+        examples = _with_label_lists(examples, split)
+    elif task.kind != "classification":
+        return examples
+    return _with_class_names(examples, rows, split)
+
+
+def _with_class_names(examples, rows, split):
+    """Examples of classes by their names, without those of no label.
+
+    Args:
+        examples: list of TextExample whose labels are written as in the file.
+        rows: list of int, the row of each.
+        split: reading.Split.
+    """
+    classes, counted = ClassNames(split.known), split.counted
+    named = []
+    for example, row in zip(examples, rows, strict=True):
+        names = _names(example)
+        meant = [classes.name(x) for x in names]
+        for name, label in zip(meant, names, strict=True):
+            if name != label:
+                counted.add(
+                    "labels are read as the class of the equal number, as 1.0 "
+                    "and 1 are one",
+                    row,
+                )
+        if meant != names:
+            is_one = isinstance(example.label, str)
+            label = meant[0] if is_one else tuple(sorted({*meant}))
+            example = example._replace(label=label)
+        named.append(example)
+    labels = {name for example in named for name in _names(example)}
+    marks = unlabelled_marks(labels, split.known)
+    doubtful = None
+    if split.known is None and not split.is_test:
+        doubtful = may_be_no_class(labels)
+    kept = []
+    for example, row in zip(named, rows, strict=True):
+        names = _names(example)
+        classes_alone = tuple(x for x in names if x not in marks)
+        if names and not classes_alone:
+            if not split.is_test:
+                counted.add(
+                    "rows without a gold label left out, marked by "
+                    + ", ".join(sorted(marks)),
+                    row,
+                )
+                continue
+            example = example._replace(label=None)
+        elif len(classes_alone) < len(names):
+            counted.add("lists of labels have one that names no class", row)
+            example = example._replace(label=classes_alone)
+        elif doubtful in names:
+            counted.add(
+                f"rows have the label {doubtful!r}, read as a class; remove "
+                "them if it means that they have none",
+                row,
+            )
+        kept.append(example)
+    return kept
+
+
+def _names(example):
+    """Classes of an example, a list of str; empty without a label."""
+    label = example.label
+    if isinstance(label, str):
+        return [label]
+    return list(label or ())
 
 
 def read_ranking(split):
@@ -76,7 +143,7 @@ def read_ranking(split):
         ValueError: a row or a relevance is wrong, or two queries have the same
             id.
     """
-    place, left_out = split.table.place, split.table.left_out
+    place = split.table.place
     examples, queries, numbers = [], {}, {}
     for index, (number, values) in enumerate(split.rows()):
         query, relevance = values["query"], values["relevance"]
@@ -94,7 +161,9 @@ def read_ranking(split):
             except ValueError as error:
                 raise ValueError(f"{place}, row {number}: {error}") from None
             if relevance < 0:  # in TREC, -2 is spam
-                left_out["rows with a relevance below 0 read as 0"] += 1
+                split.counted.add(
+                    "rows with a relevance below 0 read as 0", number
+                )
             relevance = max(0.0, relevance)
         examples.append(
             RankingExample(
@@ -111,7 +180,7 @@ def read_ranking(split):
 
 def _label_reader(task, is_test):
     """Function from the text of a label (str or None) to the label."""
-    known = frozenset(task.labels or ())
+    known, names = frozenset(task.labels or ()), ClassNames(task.labels)
 
     def read_number(label):
         return None if is_test and not label else _number(label)
@@ -126,7 +195,7 @@ def _label_reader(task, is_test):
             if is_test:
                 return None
             raise ValueError("the label is empty.")
-        if known and label not in known:
+        if known and not {label, names.name(label)} & (known | NO_LABELS):
             raise ValueError(
                 f"the label {label!r} is not one of the task {task.name}: "
                 f"{', '.join(task.labels)}."
@@ -174,7 +243,7 @@ def _with_label_lists(examples, split):
             "class: --columns label=arts+sports."
         )
     is_bar = any(isinstance(x, list) or "|" in x for x in labels)
-    separator, known = "|" if is_bar else ",", split.task.labels or ()
+    separator, known = "|" if is_bar else ",", split.known or ()
     return [
         x._replace(label=_classes(x.label, separator, known)) for x in examples
     ]

@@ -2,6 +2,7 @@
 
 import collections
 import pathlib
+import re
 import tracemalloc
 import warnings
 import zipfile
@@ -69,9 +70,14 @@ def test_rows_that_were_looked_at_are_read():
     assert table.head(1) == rows[:1]
     assert table.head(3) == rows[:3]
     assert table.head(9) == rows
-    table.left_out["rows of no use left out"] += 2
-    with pytest.warns(UserWarning, match="a.csv: 2 rows of no use left out"):
-        assert list(table) == list(enumerate(rows, start=2))
+    for number in (7, 9):
+        table.counted.add("rows of no use left out", number)
+    assert list(table) == list(enumerate(rows, start=2))
+    message = "a.csv: 2 rows of no use left out; the first is row 7"
+    with pytest.warns(UserWarning, match=message) as told:
+        table.counted.tell()
+        table.counted.tell()
+    assert len(told) == 1
     named = [(1, {" a": 1}), (2, {" a": 2, "b": 3})]
     table = Table("a.jsonl", iter(named), [" a", "b"])
     assert (table.names, table.keys) == (["a", "b"], [" a", "b"])
@@ -117,6 +123,154 @@ def test_columns_that_are_not_read_may_hold_anything(tmp_path):
         ):
             with pytest.raises(ValueError, match=message):
                 read_examples("classification", path, columns=f"text={name}")
+
+
+ROWS = "It was fine.,pos\nIt was bad.,neg\n"
+
+
+def read(path, text, task="classification", columns=None, split="train"):
+    """The texts and labels of a file of a text, and the warnings."""
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = read_examples(task, path, split, columns)
+    return [(x.text, x.label) for x in found], [str(x.message) for x in told]
+
+
+EXPECTED = [("It was fine.", "pos"), ("It was bad.", "neg")]
+
+
+def test_the_separator_that_a_spreadsheet_names(tmp_path):
+    for line, separator in (
+        ("sep=;", ";"),
+        ("\ufeffsep=;", ";"),
+        ('"sep=,"', ","),
+        ("SEP=|", "|"),
+        ("sep=;;;", ";"),
+        ("sep=\\t", "\t"),
+        ("sep=\t", "\t"),
+    ):
+        for header in ("text,label", "comment,mood"):
+            rows = f"{header}\n{ROWS * 6}".replace(",", separator)
+            for end, name in (("\r\n", "a.csv"), ("\n", "a.tsv")):
+                text = f"{line}\n{rows}".replace("\n", end)
+                columns = "text=comment,label=mood"[: 23 * ("mood" in header)]
+                found, told = read(tmp_path / name, text, columns=columns)
+                assert (found, told) == (EXPECTED * 6, []), (line, name)
+    # Rows are those of the file, and such a line below is text.
+    with pytest.raises(ValueError, match="a.csv, row 3: not valid CSV"):
+        read(tmp_path / "a.csv", 'sep=;\ntext;label\n"a"b;c\n')
+    found, _ = read(tmp_path / "a.csv", "text,label\nsep=;,x\n")
+    assert found == [("sep=;", "x")]
+    found, _ = read(tmp_path / "a.csv", "sep=,label\na,x\n", columns="text=0")
+    assert found == [("sep=", "label"), ("a", "x")] or found == [("a", "x")]
+
+
+def test_a_title_above_the_header_is_named(tmp_path):
+    for text, title in (
+        (f"Of spring\ntext,label\n{ROWS}", "Of spring"),
+        (f"Of spring\ncomment,mood\n{ROWS}", "Of spring"),
+        (f"Of spring,,\n\nid,comment,mood\n1,{ROWS}", "Of spring"),
+        ("Of spring\ntext;label\na;b\n", "Of spring"),
+        ("Of spring, late\ntext;label\na;b\n", "Of spring, late"),
+        ("sep=;\nOf spring\ncomment;mood\na;b\n", "Of spring"),
+    ):
+        with pytest.raises(ValueError, match=f"Is '{title}' in the first row"):
+            read(tmp_path / "a.csv", text)
+    with pytest.raises(ValueError, match="no column") as caught:
+        read(tmp_path / "a.csv", "comment,mood\na,b\n")
+    assert "in the first row" not in str(caught.value)
+
+
+def test_rows_of_joined_files(tmp_path):
+    header, path = "text,label\n", tmp_path / "a.csv"
+    mark = "1 lines begin with a byte order mark.*; the first is row 4"
+    again = "1 rows repeat the header and are left out; the first is row 4"
+    for second, messages in (
+        (header, [again]),
+        ("Text, LABEL\n", [again]),
+        (f"\ufeff{header}", [mark, again]),
+        ("\ufeff", [mark]),
+    ):
+        found, told = read(path, f"\ufeff{header}{ROWS}{second}{ROWS}")
+        assert found == EXPECTED * 2 and len(told) == len(messages)
+        for message, one in zip(messages, told, strict=True):
+            assert re.search(f"a.csv: {message}", one)
+    for second, message in (
+        ("label,text\n", "row 4: the names of columns, label, text, differ"),
+        ("review,category\n", "row 4: the names of columns, review, cat"),
+        ("id,text,label\n", "row 4: 3 fields"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read(path, header + ROWS + second + ROWS)
+    # The first has no line end.
+    with pytest.raises(ValueError, match="row 3: 3 fields.*a byte order mark"):
+        read(path, f"{header}{ROWS[:-1]}\ufeff{header}{ROWS}")
+    line = '{"text": "a", "label": "x"}\n'
+    found, told = read(tmp_path / "a.jsonl", f"{line}\ufeff{line}")
+    assert found == [("a", "x")] * 2 and "first is row 2" in told[0]
+    # A text or a class may be a name.
+    found, told = read(path, f"{header}text,x\nIt is.,label\n")
+    assert found == [("text", "x"), ("It is.", "label")] and not told
+
+
+def test_quotes_of_a_tsv_are_told(tmp_path):
+    path = tmp_path / "a.tsv"
+    quoted = '"It was ""fine""."\t"pos"\n'
+    for text, row in (
+        (f"text\tlabel\nIt is.\tx\n{quoted}", 3),
+        (f'"text"\t"label"\n{quoted}', 1),
+    ):
+        columns = '"text"' in text and {"text": "0", "label": "1"} or None
+        _, told = read(path, text, columns=columns)
+        assert re.search(
+            f"rows have fields in quotes.*first is row {row}", told[0]
+        )
+        found, told = read(tmp_path / "a.csv", text)
+        assert found[-1] == ('It was "fine".', "pos")
+        assert not any("in quotes" in x for x in told)
+    with pytest.raises(ValueError, match="no column.*1 rows have fields in qu"):
+        read(path, '"words"\t"mood"\n')
+    with pytest.raises(
+        ValueError,
+        match="row 2: .* goes on in the next line|"
+        "row 2: .* may go on in the next line",
+    ):
+        read(path, 'text\tlabel\n"one\ntwo"\tpos\n')
+    # A published .tsv is not quoted.
+    text = f"sentence\tlabel\n{quoted}".replace('"pos"', "1")
+    assert read(path, text, "sst-2") == ([('"It was ""fine""."', "1")], [])
+
+
+def test_rows_of_other_lengths(tmp_path):
+    path = tmp_path / "a.csv"
+    text = "text,label,note,day\na,x,n,d\nb,y\nc,z,n\nd,x,n,d,,\n"
+    found, told = read(path, text)
+    assert found == [("a", "x"), ("b", "y"), ("c", "z"), ("d", "x")]
+    assert len(told) == 1
+    assert "2 rows lack fields at their end, which" in told[0]
+    assert told[0].endswith("the first is row 3")
+    with pytest.raises(ValueError, match="row 2: 5 fields where the first"):
+        read(path, "text,label,note,day\na,b,x,n,d\n")
+
+
+def test_texts_of_an_archive(tmp_path):
+    path = tmp_path / "a.zip"
+    for files, message in (
+        ({"x/a.csv": "note\nIt is.\n", "readme.txt": "?"}, None),
+        ({"a.csv": "note\n", "b.tsv": "note\n"}, "holds 2: a.csv, b.tsv. Unp"),
+        ({"a.txt": "It is.\n"}, "this one holds 0. Unpack"),
+    ):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, text in files.items():
+                archive.writestr(name, text)
+        if message is None:
+            assert read_texts(path, "text=note")[0] == ["It is."]
+            continue
+        with pytest.raises(ValueError, match=message):
+            read_texts(path)
+    with pytest.raises(ValueError, match="this is a directory. Give the file"):
+        read_texts(tmp_path)
 
 
 def test_flags_beyond_the_row(tmp_path):

@@ -309,6 +309,21 @@ def test_columns(tmp_path):
         assert texts(found) == [("Bad", None, "3")]
 
 
+def test_names_of_columns_with_commas_and_equals_signs(tmp_path):
+    path = write(tmp_path / "a.csv", '"Review, full","a=b, c=d"\nIt is.,5\n')
+    for columns in (
+        "text=Review, full,label=a=b, c=d",
+        "label=a=b, c=d , text=Review, full",
+        {"text": "Review, full", "label": "a=b, c=d"},
+        "text=Review, full,label=1",
+    ):
+        found = read_examples("classification", path, columns=columns)
+        assert texts(found) == [("It is.", None, "5")], columns
+    with pytest.raises(ValueError, match="looked for Review, full,lable=a"):
+        columns = "text=Review, full,lable=a=b"
+        read_examples("classification", path, columns=columns)
+
+
 def test_two_columns_of_a_name(tmp_path):
     path = write(tmp_path / "a.csv", "text,text,label\nA,B,x\nC,D,y\n")
     with pytest.raises(ValueError, match="several columns are named 'text'"):

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import re
 import warnings
 import zipfile
 
@@ -16,6 +17,7 @@ from data_pipeline.tasks.readers.conll import convert_iob1
 from data_pipeline.tasks.reading import find_split
 from data_pipeline.tasks.reading import is_labelled
 from data_pipeline.tasks.reading import read_examples
+from data_pipeline.tasks.reading import read_task
 
 
 def write(path, text):
@@ -52,6 +54,15 @@ def test_reviews(tmp_path):
         assert find_split("imdb", path, "test") is None
     with pytest.raises(FileNotFoundError, match="archive with train"):
         read_examples("imdb", folder / "pos/9_8.txt")
+    write(folder / "labeledBow.feat", "0 1:1")
+    others = [folder / "mixed/1_5.txt", folder / "pos/3_9.text"]
+    for path in others:
+        write(path, "Well.")
+    message = "2 files left out, whose.* the first is .*train/mixed/1_5.txt$"
+    with pytest.warns(UserWarning, match=message):
+        assert read_examples("imdb", root) == expected
+    for path in others:
+        path.unlink()
     write(folder / "pos/9_8.txt", b"ok\nb\xe4d")
     with pytest.raises(ValueError, match="9_8.txt, row 2: the file is not UTF"):
         read_examples("imdb", root)
@@ -238,6 +249,55 @@ def test_questions_a_line(tmp_path):
             read_examples("squad-2.0", path)
 
 
+def test_questions_in_other_layouts(tmp_path):
+    context, path = "Oaks are old.", tmp_path / "a.json"
+    one = {"text": "old", "answer_start": 9}
+    lists = {"text": ["old"], "answer_start": [9]}
+
+    def nested(**more):
+        questions = [{"id": n, "question": "?", **more} for n in (1, 2)]
+        article = {"paragraphs": [{"context": context, "qas": questions}]}
+        return {"data": [article]}, [article], article
+
+    def flat(**more):
+        rows = [{"context": context, "question": "?", **more}] * 2
+        return {"version": "1", "data": rows}, rows
+
+    for answers in (
+        {"answers": [one]},
+        {"answers": one},
+        {"answers": lists},
+        {"answer": one},
+        {"answer": [one]},
+        {"answer": "old", "answer_start": 9},
+    ):
+        for document in (*nested(**answers), *flat(**answers)):
+            for indent in (None, 1):
+                write(path, json.dumps(document, indent=indent))
+                found = read_examples("squad-1.1", path)
+                assert [x.answers for x in found] == [(Answer("old", 9),)] * 2
+                assert [x.id for x in found] == ["1", "2"]
+    document, *_ = nested(answers=[one])
+    del document["data"][0]["paragraphs"][0]["qas"][1]["id"]
+    write(path, json.dumps(document))
+    message = "1 questions have no id and are numbered; the first is question 2"
+    with pytest.warns(UserWarning, match=message):
+        found = read_examples("squad-1.1", path)
+    assert [x.id for x in found] == ["1", "2"]
+    for document, message in (
+        (nested(answer="old")[0], "at question 1: .*Missing: answer_start.$"),
+        (flat(answer="old")[1], "row 1: .* Missing: answer_start.$"),
+        (nested(answers=["old"])[0], "question 1: .*is of another kind.$"),
+        (flat(answers={**lists, "text": []})[0], "row 1: .* 0 texts of answ"),
+        ({"data": {"a": 1}}, "Of another kind: data"),
+        ({"version": "1"}, "Missing: paragraphs"),
+        ("text", "Of another kind: data"),
+    ):
+        write(path, json.dumps(document, indent=1))
+        with pytest.raises(ValueError, match=message):
+            read_examples("squad-1.1", path)
+
+
 # What the files hold where an annotator gave none.
 NO_TEXTS = ("", " ", "\t\n", "\u200b", "\u3000", None)
 
@@ -366,16 +426,112 @@ def test_comments_are_no_words(tmp_path):
         "# newdoc\n# sent_id = 1\n# text = # No B-12\n# _ _ O\nNo _ _ B-x\n\n"
         "#2 _ _ O\nYes _ _ O\n",
         "# newdoc id = a-b\n# text =\n#\tO\nNo\tB-x\n\n#2\tO\nYes\tO\n",
-        "# O\nNo B-x\n\n#2 O\nYes O\n",
     ):
         write(path, text)
-        found = read_examples("ner", path)
+        message = "lines of comments left out; the first is row 1"
+        with pytest.warns(UserWarning, match=message):
+            found = read_examples("ner", path)
         assert [x.words for x in found] == words, text
         assert [x.tags for x in found] == [("O", "B-x"), ("O", "O")]
     # A sentence without tags may hold the word too, or begin with it.
     write(path, "# sent_id = 1\n#\na\n\na\n#\n")
-    found = read_examples("ner", path, "test")
+    with pytest.warns(UserWarning, match="1 lines of comments"):
+        found = read_examples("ner", path, "test")
     assert [x.words for x in found] == [("#", "a"), ("a", "#")]
+    write(path, "# O\nNo B-x\n\n#2 O\nYes O\n##a O\n")
+    found = read_examples("ner", path)
+    assert [x.words for x in found] == [words[0], ("#2", "Yes", "##a")]
+    # They may stand within a sentence, and have tabs.
+    comments = (
+        *("#\ta.example of 1. 2. 2003\t[2003-02-01]", "# a", "#", "## a note"),
+        *("#begin document (a/b); part 000", "#end document", "# text = O"),
+        *("# newdoc", "#note that this is long", "# a b O"),
+    )
+    for comment in comments:
+        for text in (
+            "{0}\nNo\tB-x\n#\tO\n\nYes\tO\n",
+            "No\tB-x\n{0}\n#\tO\n\nYes\tO\n",
+            "No B-x\n{0}\n# O\n{0}\n\n{0}\nYes O\n{0}\n",
+        ):
+            write(path, text.format(comment))
+            row = 1 + text.startswith("No")
+            message = f"[14] lines of comments left.* the first is row {row}$"
+            with pytest.warns(UserWarning, match=message):
+                found = read_examples("ner", path)
+            assert [x.words for x in found] == [("No", "#"), ("Yes",)], comment
+    # A word without its tag, or with a wrong one, is no comment.
+    for line in ("#a", "#a B_x", "#a\tb"):
+        write(path, f"No B-x\nYes\tO\n{line}\n")
+        with pytest.raises(ValueError, match="row 3"):
+            read_examples("ner", path)
+
+
+def test_columns_that_hold_no_words_are_named(tmp_path):
+    path = tmp_path / "a.conll"
+    words = ["Alba", "sings", "in", "Turku"]
+
+    def written(first, separator="\t"):
+        lines = [
+            separator.join([*first(sentence, index), word, "O"])
+            + ("\n" if index == len(words) - 1 else "")
+            for sentence in range(4)
+            for index, word in enumerate(words)
+        ]
+        write(path, "\n".join([*lines, ""]))
+
+    for first, why, column in (
+        (lambda s, i: [str(i + 1)], "count up, the first being '1'", 1),
+        (lambda s, i: [str(4 * s + i)], "count up", 1),
+        (lambda s, i: [f"s{s}-{i}"], "count up, the first being 's0-0'", 1),
+        (lambda s, i: [f"{7 * i % 5}:{s}"], "have no letter", 1),
+        (lambda s, i: ["a/b_1"], "are the same throughout a sentence", 1),
+        (lambda s, i: [f"d{s}", "0", str(i)], "are the same", 3),
+    ):
+        for separator in ("\t", " "):
+            written(first, separator)
+            message = f"column 0 .*{why}.* --columns words={column}$"
+            with pytest.warns(UserWarning, match=message):
+                found = read_examples("ner", path)
+            assert len(found) == 4
+            columns = f"words={column}"
+            found = read_examples("ner", path, columns=columns)
+            assert [x.words for x in found] == [tuple(words)] * 4
+    write(path, "".join(f"w{n * 7 % 200}\tB-x\n\n" for n in range(200)))
+    with pytest.warns(UserWarning, match="never occur again.*words=NUMBER"):
+        read_examples("ner", path)
+    written(lambda sentence, index: [])
+    read_examples("ner", path)
+    write(path, "1\tO\n2\tO\n\nof\tO\n3\tO\n4\tO\n\n")
+    read_examples("ner", path)
+
+
+def test_lines_of_conll_that_are_odd_are_counted(tmp_path):
+    path = tmp_path / "a.conll"
+    one = "Alba B-PER\nsings O\n"
+    for text, message, sentences in (
+        # Joined files, perhaps without a line between them.
+        (f"\ufeff{one}\n\ufeff{one}", "1 lines begin with a byte.* row 4$", 2),
+        (f"\ufeff{one}\ufeff{one}", "1 lines begin with a byte.* row 3$", 2),
+        (f"{one * 15}New York B-LOC\n", "1 lines have more or.* row 31$", 1),
+        (f'{one * 15}\n"""" O\n', "1 lines have words in quotes.*32$", 2),
+    ):
+        write(path, text)
+        with pytest.warns(UserWarning) as told:
+            found = read_examples("ner", path)
+        assert any(re.search(message, str(x.message)) for x in told), text
+        assert len(found) == sentences
+        assert found[0].words[:2] == ("Alba", "sings")
+    write(path, one * 30)
+    message = (
+        "no blank line divides sentences, and all 60 words are read as one"
+    )
+    with pytest.warns(UserWarning, match=message):
+        read_examples("ner", path)
+    write(path, "Alba O\n\nsings O\n")
+    with pytest.warns(
+        UserWarning, match="no other tag than O|another tag than"
+    ):
+        read_task("ner", path)
 
 
 def test_lines_of_words_that_end_with_carriage_returns(tmp_path):

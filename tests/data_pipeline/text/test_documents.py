@@ -164,6 +164,44 @@ def test_rows_of_csv_are_documents(tmp_path):
             assert log.bad_text[count] == {"a": 1, "i": 2}[name[0]]
 
 
+def test_odd_rows_of_csv_are_counted(tmp_path):
+    for name, content, expected, counts in (
+        ("a.csv", "sep=;\nid;text\n1;a, b\n", ["a, b"], {}),
+        ("a.tsv", '\ufeff"sep=|"\r\ntext|id\r\n"a|b"|2\r\n', ["a|b"], {}),
+        (
+            "a.csv",
+            "text,id\na,1\n\ufefftext,id\nb,2\n",
+            ["a", "b"],
+            {"dropped_marks": 1, "repeated_headers": 1},
+        ),
+        (
+            "a.tsv",
+            'text\tid\n"a ""b"""\t1\n"c\t2\n',
+            ['"a ""b"""', '"c'],
+            {"quoted_texts": 1},
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a"}\n\ufeff{"text": "b"}\n',
+            ["a", "b"],
+            {"dropped_marks": 1},
+        ),
+        (
+            "a.txt",
+            "\ufeffOne.\n\ufeffTwo\ufeff.\n",
+            ["One.\nTwo\ufeff."],
+            {"dropped_marks": 1},
+        ),
+    ):
+        path, log = tmp_path / name, files.ReadLog(None)
+        path.write_bytes(content.encode())
+        options = {"text_format": "running"} if name == "a.txt" else {}
+        documents = Corpus(path, **options).documents(log)
+        assert [x.text for x in documents] == expected, content
+        assert log.bad_text == counts
+        assert len(files.describe_bad_text(log.bad_text)) == len(counts)
+
+
 def test_an_open_quote_costs_its_line_alone(tmp_path):
     """Not all rows behind it, of which it would be a text."""
     good = [f'"row {n}\nof two",1\n' for n in range(20)]

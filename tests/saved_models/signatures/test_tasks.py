@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from data_pipeline.features.packing import pack
+from saved_models.signatures.tokens import count_words
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.oracle import as_numpy
 from tests.support.task_export_fixtures import LABELS
@@ -189,11 +190,18 @@ def test_tags():
         close(answers["scores"][row], scores + [0] * missing)
     assert len(set(decoded(answers["tags"]))) > 2
     assert not answers["tags"][2, LENGTH:].astype(bool).any()  # too long
-    # Blanks of Unicode separate words, and bytes that are not UTF-8 do not.
-    odd = ask(
-        functions("tagger")["serving_default"], text=[b"a\xff\xe2\x80\x83b"]
-    )
-    assert decoded(odd["words"]) == ["a\ufffd", "b"]
+    # Blanks of Unicode separate words, and bytes that are not UTF-8 do not;
+    # nor do spaces that do not break a line, as in files of words.
+    for text, expected in (
+        (b"a\xff\xe2\x80\x83b", ["a\ufffd", "b"]),
+        (
+            "10\u00a0000 a\u202fb\u3000c".encode(),
+            ["10\u00a0000", "a\u202fb", "c"],
+        ),
+    ):
+        odd = ask(functions("tagger")["serving_default"], text=[text])
+        assert decoded(odd["words"]) == expected
+        assert count_words(text.decode(errors="replace")) == len(expected)
     by_ids = of_ids("tagger", words)
     is_real = as_numpy(task.preprocessor(words)["padding_mask"]) > 0
     close(by_ids["logits"][is_real], logits[is_real])

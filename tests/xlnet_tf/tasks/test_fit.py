@@ -136,6 +136,14 @@ def test_class_weights_by_name():
     assert fitted.history["loss"] == pytest.approx(expected)
 
 
+def test_names_of_equal_numbers_are_one_class():
+    task = classifier(labels=["0", "1.0"])
+    found = task.numbered(["0", "0.0", "1", "1.0"])
+    assert found.tolist() == [0, 0, 1, 1]
+    with pytest.raises(ValueError, match="labels of the model.*'01'"):
+        task.numbered(["0", "01"])
+
+
 def test_labels_in_rows_of_one_and_alone():
     """One after the other, of which Keras would make labels of no rank."""
     task = quick(classifier(dropout=0.0))

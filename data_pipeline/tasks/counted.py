@@ -1,0 +1,66 @@
+"""Rows, lines and labels that a reader leaves out or reads otherwise."""
+
+import warnings
+
+from data_pipeline.text.lines import BYTE_ORDER_MARK
+
+MARKS_DROPPED = (
+    "lines begin with a byte order mark, as in joined files, which is dropped"
+)
+
+
+class Counted:
+    """Counts of what is not used as it is written in a file, told once.
+
+    Every reader of tasks counts here, so that a row is used, or is counted and
+    named.
+
+    Args:
+        place: str, the path of the file for messages.
+    """
+
+    def __init__(self, place):
+        self.place = place
+        self._counts = {}  # what is said: [number, the first place]
+
+    def add(self, what, where, number=1):
+        """Count something.
+
+        Args:
+            what: str, what is said about it, after its number.
+            where: str or int, its place; an int is a row.
+            number: int, how often. Default 1.
+        """
+        if isinstance(where, int):
+            where = f"row {where}"
+        self._counts.setdefault(what, [0, where])[0] += number
+
+    def lines(self):
+        """Messages about all that was counted, list of str."""
+        return [
+            f"{number:,} {what}; the first is {where}"
+            for what, (number, where) in self._counts.items()
+        ]
+
+    def tell(self):
+        """Warn of what was counted, once."""
+        for line in self.lines():
+            warnings.warn(f"{self.place}: {line}", stacklevel=3)
+        self._counts.clear()
+
+
+def without_marks(lines, counted):
+    """Lines without the byte order marks of files that were joined.
+
+    Args:
+        lines: iterable of str.
+        counted: Counted.
+
+    Yields:
+        str.
+    """
+    for number, line in enumerate(lines, start=1):
+        if line.startswith(BYTE_ORDER_MARK):
+            counted.add(MARKS_DROPPED, number)
+            line = line.lstrip(BYTE_ORDER_MARK)
+        yield line
