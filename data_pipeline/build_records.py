@@ -56,6 +56,7 @@ def main(argv=None):
 
     from data_pipeline.records import build
     from data_pipeline.records.manifest import MANIFEST
+    from data_pipeline.tokenization.cleaning import accents_note
     from data_pipeline.tokenization.hugging_face import find_tokenizer
 
     tokenizer = find_tokenizer(arguments.tokenizer, arguments.lowercase)
@@ -96,6 +97,9 @@ def main(argv=None):
                 build_parts=beam.Builder(arguments.runner, beam_options),
             )
     warnings = _unknown_warning(manifest.totals, tokenizer)
+    warnings += accents_note(
+        manifest.totals.get("dropped_accents", 0), manifest.totals["characters"]
+    )
     warnings += _few_targets_warning(manifest)
     warnings += _held_out_warning(
         manifest, common["settings"].validation_fraction
