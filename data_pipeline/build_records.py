@@ -95,11 +95,7 @@ def main(argv=None):
                 **common,
                 build_parts=beam.Builder(arguments.runner, beam_options),
             )
-    warnings = _unknown_warning(manifest.totals, tokenizer)
-    warnings += _few_targets_warning(manifest)
-    warnings += _held_out_warning(
-        manifest, common["settings"].validation_fraction
-    )
+    warnings = _warnings(manifest, tokenizer, common["settings"])
     sys.stdout.write(
         _summary(manifest, warnings, arguments.output, was_complete)
     )
@@ -161,6 +157,19 @@ def _summary(manifest, warnings, output, was_complete):
     )
     bad_text = describe_bad_text(totals)
     return text + "".join(f"; {x}" for x in bad_text) + "\n"
+
+
+def _warnings(manifest, tokenizer, settings):
+    """Lines about what may be wrong with a set, str."""
+    from data_pipeline.tokenization.cleaning import accents_note
+
+    totals = manifest.totals
+    return (
+        _unknown_warning(totals, tokenizer)
+        + accents_note(totals.get("dropped_accents", 0), totals["characters"])
+        + _few_targets_warning(manifest)
+        + _held_out_warning(manifest, settings.validation_fraction)
+    )
 
 
 def _unknown_warning(totals, tokenizer):

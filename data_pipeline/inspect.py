@@ -132,7 +132,8 @@ def describe(directory, manifest):
         *lines,
         f"settings   {', '.join(settings)}",
         f"tokenizer  {tokenizer['vocabulary_size']:,} pieces"
-        f"{', lower case' if tokenizer['lowercase'] else ''}, SHA-256 "
+        f"{', lower case' if tokenizer['lowercase'] else ''}"
+        f"{', accents kept' if tokenizer['keep_accents'] else ''}, SHA-256 "
         f"{tokenizer['sha256'][:12]}",
         f"text       {', '.join(totals)}".replace("_", " "),
     ]

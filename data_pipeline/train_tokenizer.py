@@ -4,6 +4,7 @@ python -m data_pipeline.train_tokenizer --input 'text/*.txt' \\
     --output spiece.model --vocabulary-size 32000
 """
 
+import collections
 import itertools
 import random
 import re
@@ -53,6 +54,7 @@ def train_tokenizer(
     character_coverage=0.99995,
     lowercase=False,
     sentence_limit=10_000_000,
+    keep_accents=False,
 ):
     """Train a unigram SentencePiece model with the released settings.
 
@@ -71,6 +73,9 @@ def train_tokenizer(
         sentence_limit: int, default 10,000,000: how many sentences to train
             on, all held in memory. Those above 1,000 characters count as
             several.
+        keep_accents: bool, default False: accents and other marks are dropped,
+            as released. True keeps them, and says so in the file: no other
+            setting is needed where it is used.
 
     Returns:
         Tokenizer.
@@ -106,8 +111,11 @@ def train_tokenizer(
         "character_coverage": character_coverage,
         "input_sentence_size": sentence_limit,
     }
-    sentences = _Sentences(sentences, lowercase, sentence_limit)
-    model_proto = model_file.with_digest(_train(sentences, settings))
+    sentences = _Sentences(sentences, lowercase, keep_accents, sentence_limit)
+    model_proto = _train(sentences, settings)
+    if keep_accents:
+        model_proto = model_file.with_accents(model_proto)
+    model_proto = model_file.with_digest(model_proto)
     # Refuse an unusable model before it replaces a usable file.
     Tokenizer.from_model_proto(model_proto, lowercase)
     write_bytes(output, model_proto)
@@ -125,6 +133,9 @@ def main(argv=None):
         ValueError: as `train_tokenizer`.
     """
     options = _parse_arguments(argv)
+    from data_pipeline.tokenization.cleaning import accents_note
+    from data_pipeline.tokenization.cleaning import count_accents
+
     fill_text_options(options)
     _check_settings(
         options.vocabulary_size,
@@ -144,17 +155,26 @@ def main(argv=None):
     tell(options, "reading the text and training on it")
 
     log = ReadLog()
+    counts = collections.Counter()
+
+    def sentences():
+        for document in corpus.documents(log):
+            if not options.keep_accents:
+                counts["accents"] += count_accents(document.text)
+                counts["characters"] += len(document.text)
+            yield from document.sentences()
 
     def train(vocabulary_size):
         log.bad_text.clear()
-        documents = corpus.documents(log)
+        counts.clear()
         return train_tokenizer(
-            (x for document in documents for x in document.sentences()),
+            sentences(),
             options.output,
             vocabulary_size=vocabulary_size,
             character_coverage=options.character_coverage,
             lowercase=options.lowercase,
             sentence_limit=options.sentence_limit,
+            keep_accents=options.keep_accents,
         )
 
     try:
@@ -165,6 +185,7 @@ def main(argv=None):
             f"{options.vocabulary_size:,}; more text allows more\n"
         )
         tokenizer = train(error.largest)
+    sys.stdout.write(accents_note(counts["accents"], counts["characters"]))
     bad_text = "".join(f"; {x}" for x in describe_bad_text(log.bad_text))
     sys.stdout.write(
         f"{options.output}: {tokenizer.vocabulary_size} pieces, "
@@ -209,6 +230,12 @@ def _parse_arguments(argv):
     )
     add("--lowercase", action="store_true", help="for an uncased model")
     add(
+        "--keep-accents",
+        action="store_true",
+        help="keep accents and other marks of letters, which the released "
+        "tokenizer drops; the model file says so wherever it is used",
+    )
+    add(
         "--sentence-limit",
         type=int,
         default=10_000_000,
@@ -223,10 +250,10 @@ def _parse_arguments(argv):
 class _Sentences:
     """Sentences to train on; remembers the error that stopped them."""
 
-    def __init__(self, sentences, lowercase, limit):
+    def __init__(self, sentences, lowercase, keep_accents, limit):
         self.error = None
         self._sentences = sentences
-        self._lowercase = lowercase
+        self._options = lowercase, keep_accents
         self._limit = limit
 
     def __iter__(self):
@@ -241,7 +268,7 @@ class _Sentences:
         from data_pipeline.tokenization.cleaning import preprocess
 
         for sentence in self._sentences:
-            yield from _cut(preprocess(sentence, self._lowercase))
+            yield from _cut(preprocess(sentence, *self._options))
 
 
 def sample(values, limit, seed=0):

@@ -46,6 +46,7 @@ def write_card(directory, model, tokenizer, settings, module, traced, source):
             "sha256": tokenizer.digest,
             "size": tokenizer.vocabulary_size,
             "lowercase": tokenizer.lowercase,
+            "keep_accents": tokenizer.keep_accents,
         },
         "export": {
             **settings.to_dict(),

@@ -112,8 +112,16 @@ def main(argv=None):
             "no tokenizer was found beside the weights: give --tokenizer to "
             "have one beside the new ones\n"
         )
-    elif arguments.format == "tf1" and tokenizer.lowercase:
-        sys.stdout.write("the released code needs --uncased for this model\n")
+    elif arguments.format == "tf1":
+        if tokenizer.lowercase:
+            sys.stdout.write(
+                "the released code needs --uncased for this model\n"
+            )
+        if tokenizer.keep_accents:
+            sys.stdout.write(
+                "the released code must call preprocess_text with "
+                "keep_accents=True for this model\n"
+            )
     return 0
 
 

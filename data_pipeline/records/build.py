@@ -43,6 +43,7 @@ from data_pipeline.records.writer import RecordSetWriter
 from data_pipeline.records.writer import clean_up
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.files import TextError
+from data_pipeline.tokenization.cleaning import accents_note
 from data_pipeline.tokenization.symbols import SPECIAL_IDS
 
 
@@ -220,6 +221,10 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
     # unknown because of it.
     if 5 * written > totals["unknown_tokens"]:
         totals["written_unknown"] = written
+    accents = sum(part.dropped_accents for part in built)
+    # The manifest has the field if the command has something to say.
+    if accents_note(accents, totals["characters"]):
+        totals["dropped_accents"] = accents
     targets = sum(part.targets for part in built)
     num_records = sum(x.records for part in built for x in part.shards)
     # The manifest has the field if less than half of their places are filled.
@@ -235,6 +240,7 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
             "sha256": tokenizer.digest,
             "vocabulary_size": tokenizer.vocabulary_size,
             "lowercase": tokenizer.lowercase,
+            "keep_accents": tokenizer.keep_accents,
             "file": os.path.basename(tokenizer.path or TOKENIZER),
         },
         special_ids=SPECIAL_IDS,

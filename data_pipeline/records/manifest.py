@@ -65,7 +65,8 @@ class Manifest:
         both_directions: bool, whether the set has backward shards.
         end_of_document: bool, whether documents end with <eod>.
         seed: int.
-        tokenizer: dict with `sha256`, `vocabulary_size`, `lowercase`, `file`.
+        tokenizer: dict with `sha256`, `vocabulary_size`, `lowercase`,
+            `keep_accents`, `file`.
         special_ids: dict of symbol to id.
         record_bytes: int, size of each record without its frame.
         features: dict of name to StoredFeature.

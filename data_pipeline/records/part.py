@@ -35,6 +35,7 @@ from data_pipeline.records.sequences import build_sequences
 from data_pipeline.records.sequences import join_documents
 from data_pipeline.records.sequences import reverse_stream
 from data_pipeline.records.targets import sample_targets
+from data_pipeline.tokenization.cleaning import count_accents
 from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
@@ -54,6 +55,7 @@ class BuiltPart(typing.NamedTuple):
     tokens: int
     unknown: int
     written_unknown: int  # occurrences of a literal <unk> in the text
+    dropped_accents: int  # characters that lose one, or are one
     targets: int  # of all records
 
 
@@ -163,6 +165,9 @@ def build_part(directory, split, number, documents, tokenizer, settings):
         chunks = _encoded_chunks(values, stored, stream_number, settings)
         file = os.path.join(directory, f"{split}-{number}-{direction}")
         shards.append(write_shard(file, chunks, direction))
+    accents = 0
+    if not tokenizer.keep_accents:
+        accents = sum(count_accents(document.text) for document in documents)
     return BuiltPart(
         split,
         number,
@@ -173,6 +178,7 @@ def build_part(directory, split, number, documents, tokenizer, settings):
         len(stream.token_ids),
         int(np.count_nonzero(stream.token_ids == UNKNOWN_ID)),
         sum(document.text.count(UNKNOWN) for document in documents),
+        accents,
         targets,
     )
 

@@ -1,10 +1,10 @@
 """The released rules around SentencePiece: cleaning before, commas after.
 
 `preprocess` is the definition of the cleaning: single blanks, plain quotes,
-compatibility decomposition without combining marks, lower case.
-`compile_cleaning` writes the same rules, followed by those of the model itself,
-as the character map of the model's normalizer, so that SentencePiece alone
-gives the released ids, in Python as in a TensorFlow graph.
+compatibility decomposition without combining marks (unless the model keeps
+accents), lower case. `compile_cleaning` writes the same rules, followed by the
+model's own, as the character map of the model's normalizer, so that
+SentencePiece alone gives the released ids, in Python as in a TensorFlow graph.
 
 Rules look at one character, or at a sequence that the model's own map knows.
 Therefore:
@@ -12,8 +12,9 @@ Therefore:
   this before SentencePiece, where the vocabulary can tell the difference.
   Limit: the second of two sigmas around one character that decomposes into
   several, such as U+2103.
-- The parts of a Hangul syllable or of an Indic vowel are composed as the
-  model's map says, unless a dropped mark stands between them.
+- The parts of a Hangul syllable or of an Indic vowel, and letters with the
+  accents that are kept, are composed as the model's map says, unless a dropped
+  mark stands between them.
 - A user-defined symbol that the cleaning changes, such as "É", cannot occur in
   clean text: it stays out of the symbols that SentencePiece looks for first.
 - Blanks are joined whether or not the model's settings ask for it, those that
@@ -51,16 +52,19 @@ _QUOTES = ("``", "''")
 FINAL_SIGMA = "\u03c2"
 _SIGMA = "\u03a3"
 _CASELESS = ("Lo", "Cn", "Co")  # categories without case, never ignored
+_FEW_ACCENTS = 0.001  # share of the characters, not worth a note
 # In `CommaTable.totals`, for the part behind the digits.
 COMMA = -2
 
 
-def preprocess(text, lowercase=False):
+def preprocess(text, lowercase=False, keep_accents=False):
     """Clean a text as the release does before SentencePiece.
 
     Args:
         text: str.
         lowercase: bool, default False.
+        keep_accents: bool, default False. True leaves characters as they are,
+            so that only the model's own map changes them.
 
     Returns:
         str: single blanks, plain quotes, compatibility decomposition without
@@ -73,7 +77,7 @@ def preprocess(text, lowercase=False):
     text = " ".join(text.split())
     text = text.replace("``", '"').replace("''", '"')
     if not text.isascii():
-        text = replace_surrogates(strip_accents(text))
+        text = replace_surrogates(text if keep_accents else strip_accents(text))
     return text.lower() if lowercase else text
 
 
@@ -93,6 +97,42 @@ def strip_accents(text):
     return "".join([c for c in text if not unicodedata.combining(c)])
 
 
+def count_accents(text):
+    """int, the characters of a text that lose an accent, or are one."""
+    if text.isascii():
+        return 0
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    return int(np.count_nonzero(_is_accented()[codes]))
+
+
+@functools.cache
+def _is_accented():
+    is_accented = np.zeros(sys.maxunicode + 1, bool)
+    for character in _changing_characters():
+        decomposed = unicodedata.normalize("NFKD", character)
+        is_accented[ord(character)] = strip_accents(character) != decomposed
+    return is_accented
+
+
+def accents_note(accents, characters):
+    """A line about accents that a tokenizer drops, for the commands.
+
+    Args:
+        accents: int, as `count_accents` counts them.
+        characters: int, of the same text.
+
+    Returns:
+        str, empty for up to one character in a thousand.
+    """
+    if accents <= _FEW_ACCENTS * characters:
+        return ""
+    return (
+        f"note: {accents / characters:.2%} of the characters of this text lose "
+        "their accent or mark in this tokenizer, as in the released one; "
+        "train_tokenizer --keep-accents makes one that keeps them\n"
+    )
+
+
 def replace_surrogates(text):
     """Replace lone surrogates, which UTF-8 cannot express, by U+FFFD."""
     return _SURROGATES.sub("\ufffd", text)
@@ -106,6 +146,7 @@ class CompiledCleaning(typing.NamedTuple):
     dropped: frozenset  # characters that the model's own map drops
     marks: frozenset  # combining marks, which belong to the letter before them
     has_sigma: bool  # whether texts must go through `final_sigma`
+    keep_accents: bool  # as the model says
 
 
 @functools.lru_cache(maxsize=16)
@@ -117,7 +158,7 @@ def compile_cleaning(model_proto, lowercase=False):
 
     Args:
         model_proto: bytes, a SentencePiece model; its own map is applied to
-            the result of the cleaning.
+            the result of the cleaning. It says whether accents are kept.
         lowercase: bool, default False.
 
     Returns:
@@ -125,10 +166,13 @@ def compile_cleaning(model_proto, lowercase=False):
     """
     model = model_file.ModelProto.FromString(model_proto)
     model.ClearField("sha256")  # of the model that is changed here
-    cleaned = _cleaned_characters(lowercase)
+    options = lowercase, model.keep_accents
+    cleaned = _cleaned_characters(*options)
     spec = model.normalizer_spec
-    singles, sequences = _own_sources(spec.precompiled_charsmap)
-    normalize = _own_normalizer(model)
+    singles, sequences = _own_sources(
+        spec.precompiled_charsmap, model.keep_accents
+    )
+    normalize = own_normalizer(model)
     rules = {
         source: normalize(cleaned.get(source, source))
         for source in cleaned.keys() | singles
@@ -138,11 +182,11 @@ def compile_cleaning(model_proto, lowercase=False):
         # Others are not in clean text.
         if cleaned.keys().isdisjoint(sequence):
             to = normalize(sequence)
-            for source in _sources(sequence, _variants(lowercase)):
+            for source in _sources(sequence, *options):
                 rules[source] = to
     for quotes in _QUOTES:
         rules[quotes] = normalize('"')
-    _keep_clean_symbols(model, lowercase)
+    _keep_clean_symbols(model, options)
     spec.precompiled_charsmap = _compile(rules)
     spec.remove_extra_whitespaces = True
     silent = {
@@ -162,26 +206,28 @@ def compile_cleaning(model_proto, lowercase=False):
             not vocabulary.isdisjoint("\u03c3\u03c2")
             or model.trainer_spec.byte_fallback
         ),
+        keep_accents=model.keep_accents,
     )
 
 
-def final_sigma(text):
+def final_sigma(text, keep_accents=False):
     """Write the sigmas that end a word as `str.lower` does.
 
     Args:
         text: str, before the cleaning.
+        keep_accents: bool, as of `preprocess`.
 
     Returns:
         str of the same length.
     """
-    sigmas, pattern = final_sigma_patterns()
+    sigmas, pattern = final_sigma_patterns(keep_accents)
     if not re.search(sigmas, text):
         return text
     return re.sub(pattern, rf"\1{FINAL_SIGMA}\2", text)
 
 
 @functools.cache
-def final_sigma_patterns():
+def final_sigma_patterns(keep_accents):
     """Patterns of a capital sigma, and of one that ends a word.
 
     Both for Python's `re` and for RE2. The second has two groups, before and
@@ -195,7 +241,7 @@ def final_sigma_patterns():
             _CASELESS
         ):
             continue
-        clean = strip_accents(character)
+        clean = character if keep_accents else strip_accents(character)
         if clean == _SIGMA:
             sigmas.append(character)
         if f"{clean}{_SIGMA}".lower()[-1] == FINAL_SIGMA:
@@ -266,11 +312,12 @@ def kind_ranges(kinds, usual):
 
 
 @functools.cache
-def _cleaned_characters(lowercase):
+def _cleaned_characters(lowercase, keep_accents):
     """The characters that the cleaning changes, and what becomes of them."""
     cleaned = {}
     for character in _changing_characters():
-        to = " " if character.isspace() else strip_accents(character)
+        to = character if keep_accents else strip_accents(character)
+        to = " " if character.isspace() else to
         to = to.lower() if lowercase else to
         if to != character:
             cleaned[character] = to
@@ -278,22 +325,23 @@ def _cleaned_characters(lowercase):
 
 
 @functools.cache
-def _variants(lowercase):
+def _variants(*options):
     """dict of each cleaned text to the characters that become it."""
     variants = {}
-    for source, to in _cleaned_characters(lowercase).items():
+    for source, to in _cleaned_characters(*options).items():
         variants.setdefault(to, []).append(source)
     return variants
 
 
-def _sources(sequence, variants):
+def _sources(sequence, lowercase, keep_accents):
     """Sequences that the cleaning turns into `sequence`, but for rare ones.
 
-    Mixed forms of three characters are left out.
+    Where accents are dropped, mixed forms of three characters are left out.
     """
-    if len(sequence) == 2:
-        first, second = ([c, *variants.get(c, ())] for c in sequence)
-        return [a + b for a in first for b in second]
+    variants = _variants(lowercase, keep_accents)
+    if len(sequence) == 2 or keep_accents:
+        forms = ([c, *variants.get(c, ())] for c in sequence)
+        return map("".join, itertools.product(*forms))
     # A syllable that was composed before its last part.
     composed = variants.get(sequence[:-1], ())
     return [sequence, *(c + sequence[-1] for c in composed)]
@@ -316,7 +364,7 @@ def _changing_characters():
 
 
 @functools.lru_cache(maxsize=16)
-def _own_sources(charsmap):
+def _own_sources(charsmap, keep_accents):
     """Single characters and sequences that a model's own map changes."""
     if not charsmap:
         return frozenset(), ()
@@ -325,7 +373,7 @@ def _own_sources(charsmap):
     rules = sentencepiece.SentencePieceNormalizer(
         normalizer_spec=spec
     ).decompile()
-    accented = _cleaned_characters(False).keys()
+    accented = _cleaned_characters(False, keep_accents).keys()
     return (
         frozenset(source for source, _ in rules if len(source) == 1),
         tuple(
@@ -336,8 +384,15 @@ def _own_sources(charsmap):
     )
 
 
-def _own_normalizer(model):
-    """The model's own normalizer, leaving blanks as they are."""
+def own_normalizer(model):
+    """The model's own map, leaving blanks as they are.
+
+    Args:
+        model: ModelProto.
+
+    Returns:
+        callable, str -> str.
+    """
     bare = model_file.ModelProto()
     bare.CopyFrom(model)
     bare.normalizer_spec.add_dummy_prefix = False
@@ -356,7 +411,7 @@ def _compile(rules):
     return spec.precompiled_charsmap
 
 
-def _keep_clean_symbols(model, lowercase):
+def _keep_clean_symbols(model, options):
     """Make symbols that the cleaning changes ordinary pieces.
 
     SentencePiece looks for user-defined symbols before it applies the map, and
@@ -372,7 +427,7 @@ def _keep_clean_symbols(model, lowercase):
     for entry in model.pieces:
         piece = entry.piece
         if entry.type == model_file.USER_DEFINED and (
-            preprocess(piece, lowercase) != piece or set(piece) & set("`'")
+            preprocess(piece, *options) != piece or set(piece) & set("`'")
         ):
             entry.type = model_file.NORMAL
             entry.score = len(piece.encode()) * highest - 0.1

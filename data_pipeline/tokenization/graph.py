@@ -174,7 +174,7 @@ class GraphTokenizer(tf.Module):
     def _valid(self, texts):
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
         if self._cleaning.has_sigma:
-            _, pattern = final_sigma_patterns()
+            _, pattern = final_sigma_patterns(self._cleaning.keep_accents)
             texts = tf.strings.regex_replace(
                 texts, pattern, rf"\1{FINAL_SIGMA}\2"
             )

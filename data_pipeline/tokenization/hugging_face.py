@@ -5,7 +5,9 @@ texts get the ids of the released preprocessing. Hugging Face's own tokenizer
 differs from these in: commas after digits, symbols that are written in a text,
 marks that do not combine, control characters that Python takes for blanks,
 pieces of equal score, and with other vocabularies Hangul and the Greek sigma at
-the end of a word. tests/slow/peers/test_transformers.py has an example of each.
+the end of a word. Where accents are kept, it drops those behind a character
+that its table replaces, such as U+2460. tests/slow/peers/test_transformers.py
+has an example of each.
 """
 
 import json
@@ -41,6 +43,7 @@ _FILES = (
 
 _KNOWN_NORMALIZERS = {
     "Replace",
+    "NFC",
     "NFKD",
     "StripAccents",
     "Lowercase",
@@ -97,8 +100,10 @@ def read_tokenizer(directory, lowercase=None, verify=True):
     The first file that `find_tokenizer_file` knows counts. Whether texts are
     lower-cased is read from our `tokenizer.json`, else from `do_lower_case` in
     `tokenizer_config.json`, else from the normalizer in Hugging Face's
-    `tokenizer.json`. Warns where Hugging Face's settings ask for more than the
-    released preprocessing does.
+    `tokenizer.json`. Accents are kept where the model's file says so, or
+    `keep_accents` in `tokenizer_config.json`, or a normalizer in Hugging Face's
+    `tokenizer.json` without StripAccents. Warns where Hugging Face's settings
+    ask for more than the released preprocessing does.
 
     Args:
         directory: str or path.
@@ -109,7 +114,7 @@ def read_tokenizer(directory, lowercase=None, verify=True):
 
     Returns:
         Tokenizer. Its `path` is None where the vocabulary came from a
-        `tokenizer.json`.
+        `tokenizer.json`, and where other files say that accents are kept.
 
     Raises:
         FileNotFoundError: there is no such directory, or no tokenizer in it.
@@ -147,7 +152,11 @@ def read_tokenizer(directory, lowercase=None, verify=True):
             raise damaged(file, str(error.__cause__ or error)) from error
     else:
         tokenizer = Tokenizer(file, lowercase)
-    _warn_of_differences(tokenizer, values, config, directory)
+    if not tokenizer.keep_accents and _keeps_accents(values, config, directory):
+        tokenizer = Tokenizer.from_model_proto(
+            model_file.with_accents(tokenizer.model_proto), lowercase
+        )
+    _warn_of_differences(tokenizer, values, directory)
     return tokenizer
 
 
@@ -203,6 +212,14 @@ def check_tokenizer(directory, tokenizer):
         raise ValueError(
             f"the records were built with another tokenizer than {file}. "
             f"{advice}"
+        )
+    if found.keep_accents != tokenizer.keep_accents:
+        does = ("drops", "keeps")
+        raise ValueError(
+            f"the tokenizer of the records {does[tokenizer.keep_accents]} "
+            f"accents, and the model's in {directory} "
+            f"{does[found.keep_accents]} them. Build the records again with "
+            f"--tokenizer {directory}."
         )
     if found.lowercase != tokenizer.lowercase:
         cases = ("cased", "lower-cased")
@@ -273,30 +290,44 @@ def _read_lowercase(values, config, directory):
         (values, TOKENIZER_FILE, "lowercase"),
         (config, CONFIG_FILE, "do_lower_case"),
     ):
-        value = source.get(key)
-        if value is None:
-            continue
-        if not isinstance(value, bool):
-            raise ValueError(
-                f'"{key}" in {directory / name} must be true or false. '
-                f"Received: {json.dumps(value)[:80]}. Correct the file, or "
-                "give `lowercase`."
-            )
-        return value
-    return any(
-        normalizer["type"] == "Lowercase"
-        for normalizer in normalizers(values, directory / TOKENIZER_FILE)
-    )
+        value = _read_bool(source, key, directory / name)
+        if value is not None:
+            return value
+    return "Lowercase" in _kinds(values, directory)
 
 
-def _warn_of_differences(tokenizer, values, config, directory):
+def _keeps_accents(values, config, directory):
+    if _read_bool(config, "keep_accents", directory / CONFIG_FILE):
+        return True
+    # A preset's own file has no normalizer.
+    return "model" in values and "StripAccents" not in _kinds(values, directory)
+
+
+def _read_bool(values, key, file):
+    """The value of a key, or None where the file does not have it."""
+    value = values.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(
+            f'"{key}" in {file} must be true or false. Received: '
+            f"{json.dumps(value)[:80]}. Correct the file."
+        )
+    return value
+
+
+def _kinds(values, directory):
+    """Set of the kinds of normalizers in a `tokenizer.json`."""
+    file = directory / TOKENIZER_FILE
+    return {normalizer["type"] for normalizer in normalizers(values, file)}
+
+
+def _warn_of_differences(tokenizer, values, directory):
     differences = []
-    kinds = {
-        normalizer["type"]
-        for normalizer in normalizers(values, directory / TOKENIZER_FILE)
-    }
-    if config.get("keep_accents") or (kinds and "StripAccents" not in kinds):
-        differences.append("it keeps accents, which the release drops")
+    kinds = _kinds(values, directory)
+    if tokenizer.keep_accents and "StripAccents" in kinds:
+        differences.append(
+            f"its {TOKENIZER_FILE} drops accents, which another file keeps; "
+            "here they are kept"
+        )
     if kinds - _KNOWN_NORMALIZERS:
         names = ", ".join(sorted(kinds - _KNOWN_NORMALIZERS))
         differences.append(f"it has the normalizer {names}")
@@ -347,9 +378,12 @@ def _check_expressible(tokenizer, model):
 
 def _config(tokenizer):
     return {
-        "tokenizer_class": "XLNetTokenizer",
+        # XLNetTokenizer of transformers 5 drops accents whatever the files say.
+        "tokenizer_class": "PreTrainedTokenizerFast"
+        if tokenizer.keep_accents
+        else "XLNetTokenizer",
         "do_lower_case": tokenizer.lowercase,
-        "keep_accents": False,
+        "keep_accents": tokenizer.keep_accents,
         "remove_space": True,
         "padding_side": "left",
         # By itself transformers 5 leaves the segments of a pair out.

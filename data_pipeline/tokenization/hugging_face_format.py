@@ -12,6 +12,7 @@ import reprlib
 
 from data_pipeline.tokenization import model_file
 from data_pipeline.tokenization.cleaning import ends_in_digit_comma
+from data_pipeline.tokenization.cleaning import own_normalizer
 from data_pipeline.tokenization.cleaning import replace_surrogates
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
@@ -78,7 +79,8 @@ def from_model(model, lowercase):
     """Convert a model to the content of a `tokenizer.json`.
 
     Args:
-        model: ModelProto of a Unigram model with XLNet's special symbols.
+        model: ModelProto of a Unigram model with XLNet's special symbols, which
+            says whether accents are kept.
         lowercase: bool, whether texts are lower-cased first.
 
     Returns:
@@ -279,13 +281,20 @@ def _normalizer(model, lowercase):
         {"type": "Replace", "pattern": {"String": quote}, "content": '"'}
         for quote in ("``", "''")
     ]
-    steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
+    if not model.keep_accents:
+        steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
     if lowercase:
         steps.append({"type": "Lowercase"})
     charsmap = model.normalizer_spec.precompiled_charsmap
     if charsmap:
         charsmap = base64.b64encode(charsmap).decode()
-        steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
+        table = {"type": "Precompiled", "precompiled_charsmap": charsmap}
+        # SentencePiece's table composes a letter and its accents. Hugging Face
+        # applies it to the letter alone, or drops the accents.
+        compose = []
+        if model.keep_accents and own_normalizer(model)("o\u0308") == "\u00f6":
+            compose = [{"type": "NFC"}]
+        steps += [*compose, table, *compose]
     return {"type": "Sequence", "normalizers": steps}
 
 

@@ -6,8 +6,9 @@ imported here: they want a newer protobuf than TensorFlow's packages install.
 
 SentencePiece has no checksum: most flipped bits of a model go unseen. So a
 model that is trained here begins with a field of its own, the SHA-256 of all
-bytes behind it. Other libraries pass over it, and it goes where the file goes.
-Models of others have none.
+bytes behind it. A second field of its own says that texts keep their accents.
+Other libraries pass over both, and they go where the file goes. Models of
+others have none.
 
 Source: `sentencepiece_model.proto` of SentencePiece.
 """
@@ -27,8 +28,9 @@ BYTE = 6
 
 UNIGRAM = 1  # the kind of model
 
-# A field number that SentencePiece leaves to extensions.
+# Field numbers that SentencePiece leaves to extensions.
 _DIGEST_FIELD, _DIGEST_BYTES = 1000, 32
+_ACCENTS_FIELD = 1001
 _DIGEST_HEAD = b"\xc2\x3e\x20"  # number, type and size of the field
 
 _PACKAGE = "xlnet_tf.sentencepiece"
@@ -57,6 +59,7 @@ _MESSAGES = {
         ("trainer_spec", 2, "TrainerSpec", _Field.LABEL_OPTIONAL),
         ("normalizer_spec", 3, "NormalizerSpec", _Field.LABEL_OPTIONAL),
         ("sha256", _DIGEST_FIELD, _Field.TYPE_BYTES, ""),
+        ("keep_accents", _ACCENTS_FIELD, _Field.TYPE_BOOL, "false"),
     ],
 }
 
@@ -99,6 +102,21 @@ def with_digest(model_proto):
         bytes.
     """
     return _DIGEST_HEAD + hashlib.sha256(model_proto).digest() + model_proto
+
+
+def with_accents(model_proto):
+    """A model whose texts keep their accents, without a SHA-256.
+
+    Args:
+        model_proto: bytes.
+
+    Returns:
+        bytes.
+    """
+    model = ModelProto.FromString(model_proto)
+    model.ClearField("sha256")
+    model.keep_accents = True
+    return model.SerializeToString()
 
 
 def is_damaged(model_proto):

@@ -48,6 +48,7 @@ class Tokenizer:
     Attributes:
         path: str, or None if made by `from_model_proto`.
         lowercase: bool.
+        keep_accents: bool, as `train_tokenizer` wrote it into the file.
         model_proto: bytes, the content of the file.
         digest: str, the SHA-256 of `model_proto` in hexadecimal.
         vocabulary_size: int, V.
@@ -112,7 +113,10 @@ class Tokenizer:
 
     def __repr__(self):
         size = f"{self.vocabulary_size:,} pieces"
-        return f"<Tokenizer: {size}, lowercase={self.lowercase}>"
+        return (
+            f"<Tokenizer: {size}, lowercase={self.lowercase}, "
+            f"keep_accents={self.keep_accents}>"
+        )
 
     def __reduce__(self):
         return _restore, (self.model_proto, self.lowercase, self.path)
@@ -138,6 +142,7 @@ class Tokenizer:
             raise _unfit(source, f"a piece is not UTF-8: {error}") from error
         _check_pieces(self._pieces, source)
         self.cleaning = compile_cleaning(model_proto, self.lowercase)
+        self.keep_accents = self.cleaning.keep_accents
         self._processor = _load(self.cleaning.model_proto, source)
         self._unseen = self.cleaning.blanks | self.cleaning.marks
         self._silent = self._unseen | self.cleaning.dropped
@@ -313,7 +318,9 @@ class Tokenizer:
         if text.isascii():
             return text
         text = replace_surrogates(text)
-        return final_sigma(text) if self.cleaning.has_sigma else text
+        if not self.cleaning.has_sigma:
+            return text
+        return final_sigma(text, self.keep_accents)
 
     def _span(self, text, begin, end):
         """Begin, last character and end of a piece, without blanks around."""

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from data_pipeline import build_records
 from data_pipeline.base.files import copy_tree
+from data_pipeline.inspect import describe
 from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import build as builder
 from data_pipeline.records import held_out
@@ -23,6 +24,7 @@ from data_pipeline.records.schema import RecordSettings
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.documents import Document
 from data_pipeline.text.documents import read_documents
+from data_pipeline.tokenization.model_file import with_accents
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.record_fixtures import digests
 from tests.support.record_fixtures import record_options
@@ -62,6 +64,7 @@ def test_set_and_summary(corpus, tmp_path, capsys):
         "sha256": tokenizer.digest,
         "vocabulary_size": 300,
         "lowercase": False,
+        "keep_accents": False,
         "file": "spiece.model",
     }
     model = (tmp_path / "set" / "spiece.model").read_bytes()
@@ -369,6 +372,27 @@ def test_unknown_tokens_are_reported(corpus, tmp_path, capsys):
     build(tmp_path, tmp_path / "set")
     output = capsys.readouterr().out
     assert "warning: more than 1 % of the tokens are unknown" in output
+
+
+def test_dropped_accents_are_told(corpus, tmp_path, capsys):
+    plain, kept = corpus / "spiece.model", tmp_path / "kept.model"
+    kept.write_bytes(with_accents(plain.read_bytes()))
+    text = tmp_path / "text.txt"
+    for letter, tokenizer, count in (
+        ("o", plain, None),
+        ("\u00f6", plain, 60),
+        ("\u00f6", kept, None),
+    ):
+        words = f"the cat sat on a mat and {letter} saw a dog . " * 2
+        text.write_text("\n\n".join([words] * 30), encoding="utf-8")
+        options = ("--input", text, "--tokenizer", tokenizer, "--overwrite")
+        manifest = build(corpus, tmp_path / "set", *options)
+        said = "\nnote: 2.50% of the characters of this text lose"
+        assert (said in capsys.readouterr().out) == (count is not None)
+        assert manifest.totals.get("dropped_accents") == count
+        assert manifest.tokenizer["keep_accents"] == (tokenizer == kept)
+        lines = "\n".join(describe(tmp_path / "set", manifest))
+        assert ("pieces, accents kept, SHA" in lines) == (tokenizer == kept)
 
 
 def test_few_targets_are_told(corpus, tmp_path, capsys):

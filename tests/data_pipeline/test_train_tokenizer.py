@@ -2,6 +2,7 @@
 
 import collections
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -16,6 +17,8 @@ from data_pipeline.base.command_line import run
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from data_pipeline.train_tokenizer import train_tokenizer
+from tests.support.samples import ACCENT_PAIRS
+from tests.support.samples import accented_sentences
 from tests.support.samples import tiny_sentences
 from tests.torture import damaged_tokenizers
 
@@ -127,6 +130,23 @@ def test_cleans_the_text_first(output):
     assert tokenizer.lowercase
 
 
+def test_accents_are_kept_where_asked_for(output):
+    sentences = [*accented_sentences(), "ﬁ ½"]
+    train = functools.partial(train_tokenizer, sentences, output, 60)
+    dropped, kept = train(), train(keep_accents=True)
+    plain = Tokenizer.from_model_proto(output.read_bytes(), lowercase=False)
+    assert plain.keep_accents and not dropped.keep_accents
+    for with_mark, without in ACCENT_PAIRS:
+        assert dropped.encode(with_mark) == dropped.encode(without)
+        assert kept.encode(with_mark) != kept.encode(without)
+        assert kept.encode(with_mark) == plain.encode(with_mark)
+    content = output.read_bytes()
+    assert content[3:35] == hashlib.sha256(content[35:]).digest()
+    lower = train(keep_accents=True, lowercase=True)
+    assert lower.encode("SCHÖN") == lower.encode("schön")
+    assert lower.encode("SCHÖN") != lower.encode("SCHON")
+
+
 def test_long_lines_are_not_left_out(output):
     lines = list(tiny_sentences())
     text = " ".join(lines)
@@ -219,18 +239,21 @@ def test_command(tmp_path, capfd):
     printed = capfd.readouterr()
     assert f"290 pieces, sha256 {Tokenizer(output).digest}" in printed.out
     # SentencePiece says nothing of its own.
-    assert printed.out.count("\n") == 1
+    note, _ = printed.out.splitlines()
+    assert note.startswith("note: 0.") and "--keep-accents" in note
     assert printed.err.count("\n") == 1  # that it takes time
 
     text = path.read_bytes()
     path.write_bytes(text + b'\n{"text": "\xff"}\n')
     left_out = [*arguments, "--vocabulary-size=290", "--on-bad-text", "skip"]
-    assert run(module.main, left_out) == 0
-    assert "; 1 skipped line(s) that could" in capfd.readouterr().out
+    assert run(module.main, [*left_out, "--keep-accents"]) == 0
+    printed = capfd.readouterr().out
+    assert "; 1 skipped line(s) that could" in printed
+    assert printed.count("\n") == 1 and Tokenizer(output).keep_accents
     path.write_bytes(text)
 
     assert run(module.main, arguments) == 0
-    note, written = capfd.readouterr().out.splitlines()
+    note, _, written = capfd.readouterr().out.splitlines()
     size = Tokenizer(output).vocabulary_size
     assert note.startswith(
         f"note: this text is enough for {size:,} pieces, not"

@@ -156,6 +156,7 @@ def test_the_card_and_its_examples(exported):
         "sha256": tiny_tokenizer().digest,
         "size": PIECES,
         "lowercase": False,
+        "keep_accents": False,
     }
     assert card["config"]["vocabulary_size"] == PIECES
     if not is_task:

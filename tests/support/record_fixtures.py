@@ -137,6 +137,7 @@ def write_set(
                 "sha256": tokenizer.digest if tokenizer else "0a" * 32,
                 "vocabulary_size": vocabulary,
                 "lowercase": False,
+                "keep_accents": False,
                 "file": "m.model",
             },
             special_ids=symbols.SPECIAL_IDS,

@@ -8,6 +8,7 @@ import unicodedata
 import pytest
 import sentencepiece
 
+from data_pipeline.tokenization.model_file import with_accents
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from data_pipeline.train_tokenizer import CONTROL_SYMBOLS
 from data_pipeline.train_tokenizer import USER_DEFINED_SYMBOLS
@@ -37,6 +38,16 @@ TEXTS = (
     "犬 犭3, 犭犭 q犭9, 🜁🜂 👩\u200d👩",
 )
 
+# German, Thai, Hindi, Japanese, Vietnamese, Greek: alike without their marks.
+ACCENT_PAIRS = (
+    ("schön", "schon"),
+    ("ป่า", "ปา"),
+    ("पढ़ना", "पढना"),
+    ("がき", "かき"),
+    ("mấy", "may"),
+    ("πότε", "ποτε"),
+)
+
 
 def tiny_sentences(size=600):
     """Sentences that a vocabulary of 300 pieces can be trained on."""
@@ -53,7 +64,32 @@ def tiny_sentences(size=600):
         yield " ".join(line).capitalize() + "."
 
 
-def tiny_model(drop="", symbols=COMMA_PIECES, **settings):
+def accented_sentences(size=600):
+    """Sentences of the words of `ACCENT_PAIRS`."""
+    generator = random.Random(0)
+    words = [*sum(ACCENT_PAIRS, ()), "Äpfel", "ΣΟΦΌΣ", "σοφός", "ガ", "9,"]
+    for _ in range(size):
+        yield " ".join(generator.choices(words, k=9))
+
+
+def accented_texts():
+    """The words as they are, decomposed and in capitals."""
+    words = [*sum(ACCENT_PAIRS, ()), "ÄPFEL", "ΣΟΦΌΣ ΌΣ\u0301", "ｶﾞｷ ﾊﾟ ガ"]
+    words += [word.upper() for word in words]
+    texts = [*words, " ".join(words)]
+    forms = ("NFC", "NFD", "NFKD")
+    return [unicodedata.normalize(form, x) for form in forms for x in texts]
+
+
+def accented_model(**settings):
+    """Bytes of a model that keeps accents."""
+    settings = {"vocab_size": 70, "sentences": accented_sentences, **settings}
+    return with_accents(tiny_model(**settings))
+
+
+def tiny_model(
+    drop="", symbols=COMMA_PIECES, sentences=tiny_sentences, **settings
+):
     """Bytes of a model; `drop` lists characters that it never sees."""
     file = io.BytesIO()
     settings = {
@@ -64,7 +100,7 @@ def tiny_model(drop="", symbols=COMMA_PIECES, **settings):
     }
     table = str.maketrans("", "", drop)
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=(line.translate(table) for line in tiny_sentences()),
+        sentence_iterator=(line.translate(table) for line in sentences()),
         model_writer=file,
         minloglevel=2,
         **settings,

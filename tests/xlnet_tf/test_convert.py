@@ -10,6 +10,7 @@ import pytest
 import xlnet_tf
 from data_pipeline.base import command_line
 from data_pipeline.tokenization.hugging_face import read_tokenizer
+from data_pipeline.tokenization.model_file import with_accents
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.conftest import ROOT
 from tests.support.oracle import randomize
@@ -165,6 +166,23 @@ def test_a_tokenizer_has_the_case_of_the_model(classifier, tmp_path):
         argv = ["--from", tmp_path / source, "--to", target, *options]
         assert run(*argv, "--tokenizer", file) == 0
         assert read_tokenizer(target).lowercase is expected
+
+
+def test_accents_are_kept_by_every_format(classifier, tmp_path, capsys):
+    model, _ = classifier
+    kept = Tokenizer.from_model_proto(with_accents(tiny_model()))
+    model.save_to_preset(tmp_path / "keras", tokenizer=kept)
+    source = tmp_path / "keras"
+    assert read_tokenizer(source).keep_accents
+    for form in ("hf", "tf1", "keras"):
+        target = tmp_path / f"from-{source.name}-{form}"
+        assert run("--from", source, "--to", target, "--format", form) == 0
+        assert read_tokenizer(target).model_proto == kept.model_proto
+        said = "preprocess_text with keep_accents=True" in (
+            capsys.readouterr().out
+        )
+        assert said == (form == "tf1")
+        source = target
 
 
 def test_a_directory_with_something_in_it_is_left_alone(classifier, tmp_path):

@@ -1,5 +1,6 @@
 """The compiled cleaning gives what its plain definition gives."""
 
+import itertools
 import random
 import re
 import sys
@@ -8,13 +9,17 @@ import unicodedata
 import pytest
 import sentencepiece
 
+from data_pipeline.tokenization.cleaning import accents_note
 from data_pipeline.tokenization.cleaning import blanks_class
 from data_pipeline.tokenization.cleaning import compile_cleaning
+from data_pipeline.tokenization.cleaning import count_accents
 from data_pipeline.tokenization.cleaning import final_sigma
 from data_pipeline.tokenization.cleaning import preprocess
 from data_pipeline.tokenization.model_file import USER_DEFINED
 from data_pipeline.tokenization.model_file import ModelProto
+from data_pipeline.tokenization.model_file import with_accents
 from tests.support.samples import TEXTS
+from tests.support.samples import accented_texts
 from tests.support.samples import random_texts
 from tests.support.samples import tiny_model
 
@@ -38,20 +43,40 @@ def test_preprocess():
     ):
         assert preprocess(text) == expected
     assert preprocess("ÀB ΣΟΦΟΣ İ", lowercase=True) == "ab σοφος i"
+    kept = preprocess("``É''\u00a0 \ufb01\ud800", keep_accents=True)
+    assert kept == '"É" \ufb01\ufffd'
+    assert preprocess("ΆΣ Σ\u0301", True, keep_accents=True) == "άς σ\u0301"
     with pytest.raises(TypeError, match="`text` must be a str"):
         preprocess(b"bytes")
 
 
+def test_accents_are_counted():
+    for text, expected in (
+        ("Hello", 0),
+        ("schön scho\u0308n", 2),
+        ("ấ", 1),
+        ("한국어 \u1112\u1161 ﬁ ½ Ⅷ ｶ", 0),
+        ("ป่า", 1),
+        ("पढ़ना क्", 2),
+        ("がパ\u3099", 3),
+    ):
+        assert count_accents(text) == expected, text
+    assert accents_note(1, 1000) == "" == accents_note(0, 0)
+    assert accents_note(2, 1000).startswith("note: 0.20% of the characters")
+    assert "--keep-accents" in accents_note(2, 1000)
+
+
 def test_compiled_model_cleans_every_character():
-    model = tiny_model()
     characters = [chr(c) for c in range(1, sys.maxunicode + 1)]
     characters = [c for c in characters if not "\ud800" <= c <= "\udfff"]
-    text = "ab".join(characters)
-    for lowercase in (False, True):
+    between = "0a0"  # composes with nothing
+    text = between.join(characters)
+    for lowercase, keep in itertools.product((False, True), repeat=2):
+        model = with_accents(tiny_model()) if keep else tiny_model()
         compiled = processor(compile_cleaning(model, lowercase).model_proto)
-        found = compiled.normalize(text).split("ab")
-        expected = processor(model).normalize(preprocess(text, lowercase))
-        expected = expected.split("ab")
+        found = compiled.normalize(text).split(between)
+        expected = processor(model).normalize(preprocess(text, lowercase, keep))
+        expected = expected.split(between)
         assert len(found) == len(expected) == len(characters)
         assert [
             rows
@@ -64,16 +89,17 @@ def test_compiled_model_cleans_texts():
     texts = [t for t in TEXTS if "\ud800" not in t]
     texts += random_texts(2000, seed=8)
     texts += ["\u1112\uffc2", "\ud558\u11ab", "\u314e\u314f", "\u09c7\u09be"]
-    texts += ["``'''`` '"]
-    for rule in RULES:
+    texts += ["``'''`` '", *accented_texts()]
+    for rule, keep in [*((rule, False) for rule in RULES), (RULES[0], True)]:
         model = tiny_model(normalization_rule_name=rule)
+        model = with_accents(model) if keep else model
         bare = processor(model)
         for lowercase in (False, True):
             cleaning = compile_cleaning(model, lowercase)
             compiled = processor(cleaning.model_proto)
             for text in texts:
-                expected = bare.normalize(preprocess(text, lowercase))
-                text = final_sigma(text) if cleaning.has_sigma else text
+                expected = bare.normalize(preprocess(text, lowercase, keep))
+                text = final_sigma(text, keep) if cleaning.has_sigma else text
                 assert compiled.normalize(text) == expected, (rule, text)
 
 
@@ -84,6 +110,7 @@ def test_silent_characters():
     assert "\u0301" in cleaning.marks and "\U0001e944" in cleaning.marks
     assert not cleaning.blanks & (cleaning.dropped | cleaning.marks)
     assert not cleaning.dropped & cleaning.marks
+    assert not compile_cleaning(with_accents(tiny_model())).marks
     identity = tiny_model(normalization_rule_name="identity")
     assert "\x01" not in compile_cleaning(identity).dropped
 
@@ -129,12 +156,13 @@ def test_final_sigma():
         "".join(generator.choices("ΑΣΣςα.' \u00ad1\u0345Ϲ𝚺\n", k=9))
         for _ in range(3000)
     ]
-    texts += ["Σ", "ΑΣ''Α", "ΑΣ'Α", "ΑΣ``Α"]
-    for text in texts:
-        found = final_sigma(text)
+    texts += ["Σ", "ΑΣ''Α", "ΑΣ'Α", "ΑΣ``Α", "Α\u0301Σ\u0301"]
+    for text, keep in itertools.product(texts, (False, True)):
+        found = final_sigma(text, keep)
         assert len(found) == len(text)
-        cleaned = preprocess(found).replace("\u03a3", "\u03c3").lower()
-        assert cleaned == preprocess(text, lowercase=True), repr(text)
+        cleaned = preprocess(found, False, keep)
+        cleaned = cleaned.replace("\u03a3", "\u03c3").lower()
+        assert cleaned == preprocess(text, True, keep), repr(text)
 
 
 def test_sigma_matters_where_the_vocabulary_has_it():

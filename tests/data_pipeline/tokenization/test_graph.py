@@ -15,6 +15,8 @@ from data_pipeline.tokenization.graph import GraphTokenizer
 from data_pipeline.tokenization.graph import graph_of
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.samples import TEXTS
+from tests.support.samples import accented_model
+from tests.support.samples import accented_texts
 from tests.support.samples import random_texts
 from tests.support.samples import released_texts
 from tests.support.samples import released_tokenizers
@@ -154,6 +156,16 @@ def test_equal_with_other_models():
             assert not tokenizer.cuts_at_blanks
             symbol = tokenizer.piece_to_id("ba\u2581co")
             assert tokenizer.encode(across[0]).count(symbol) == 200
+
+
+def test_equal_where_accents_are_kept():
+    texts = [*accented_texts(), *TEXTS, *random_texts(500, seed=24)]
+    parts = ("o\u0308", "\u304b\u3099", "\u5b57\u0301", "a\u0302\u0301\u5b57")
+    texts += [part * 700 for part in parts]
+    for settings in ({}, {"normalization_rule_name": "identity"}):
+        model = accented_model(**settings)
+        for case in (False, True):
+            check(Tokenizer.from_model_proto(model, case), texts)
 
 
 def test_invalid_bytes_are_replaced(tokenizer, graph):

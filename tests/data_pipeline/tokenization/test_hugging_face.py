@@ -17,6 +17,8 @@ from data_pipeline.tokenization.hugging_face import write_tokenizer
 from data_pipeline.tokenization.model_file import ModelProto
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.samples import TEXTS
+from tests.support.samples import accented_model
+from tests.support.samples import accented_texts
 from tests.support.samples import random_texts
 from tests.support.samples import released_texts
 from tests.support.samples import tiny_model
@@ -83,6 +85,37 @@ def test_round_trip(tokenizer, tmp_path):
 )
 def test_round_trip_of_other_models(settings, tmp_path):
     check_round_trip(tiny_model(**settings), tmp_path)
+
+
+def test_round_trip_of_kept_accents(tmp_path):
+    """From each file alone, and from transformers' other files beside it."""
+    texts = [*accented_texts(), *TEXTS]
+    for lowercase in (False, True):
+        kept = Tokenizer.from_model_proto(accented_model(), lowercase)
+        directory = tmp_path / f"{lowercase}"
+        write_tokenizer(kept, directory)
+        (directory / "SHA256SUMS").unlink()
+        plain = ModelProto.FromString(kept.model_proto)
+        plain.ClearField("keep_accents")
+        plain = plain.SerializeToString()
+        for gone, model in (
+            ((), kept.model_proto),
+            ((), plain),
+            (("tokenizer.json",), plain),
+            (("spiece.model", "tokenizer_config.json"), None),
+        ):
+            files = shutil.copytree(directory, tmp_path / "files")
+            if model is not None:
+                (files / "spiece.model").write_bytes(model)
+            for name in gone:
+                (files / name).unlink()
+            again = read_tokenizer(files, lowercase)
+            assert again.keep_accents
+            assert again.encode_batch(texts) == kept.encode_batch(texts)
+            shutil.rmtree(files)
+        config = json.loads((directory / "tokenizer_config.json").read_text())
+        assert config["keep_accents"]
+        assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
 
 
 def test_round_trip_of_another_control_symbol(tmp_path):
@@ -231,6 +264,15 @@ def test_records_of_another_tokenizer_are_refused(tmp_path, model_proto):
         check_tokenizer(tmp_path / "preset", cased)
     (tmp_path / "empty").mkdir()
     check_tokenizer(tmp_path / "empty", swapped)
+    kept = Tokenizer.from_model_proto(model_file.with_accents(model_proto))
+    write_tokenizer(kept, tmp_path / "kept")
+    check_tokenizer(tmp_path / "kept", kept)
+    for name, records, message in (
+        ("all", kept, "records keeps accents, .* drops them. Build .*/all"),
+        ("kept", cased, "records drops accents, .* keeps them. Build .*/kept"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_tokenizer(tmp_path / name, records)
 
 
 def test_files_are_replaced_whole(directory, tokenizer, monkeypatch):
@@ -384,7 +426,10 @@ def test_settings_of_the_wrong_kind(directory):
     with pytest.raises(ValueError, match='"do_lower_case" in .*: "no"'):
         read_tokenizer(directory)
     assert not read_tokenizer(directory, lowercase=False).lowercase
-    change(file, do_lower_case=False)
+    change(file, do_lower_case=False, keep_accents=1)
+    with pytest.raises(ValueError, match='"keep_accents" in .*: 1. Correct'):
+        read_tokenizer(directory)
+    change(file, keep_accents=False)
     (directory / "added_tokens.json").write_text('{"<x>": "1"}')
     with pytest.raises(ValueError, match="added_tokens.json is damaged"):
         read_tokenizer(directory)
@@ -404,12 +449,15 @@ def test_warns_of_added_tokens(directory, name):
 
 def test_warns_of_other_preprocessing(directory):
     change(directory / "tokenizer_config.json", keep_accents=True)
-    with pytest.warns(UserWarning, match="model asks .*: it keeps accents"):
-        read_tokenizer(directory)
+    message = "model asks .*: its tokenizer.json drops accents"
+    with pytest.warns(UserWarning, match=message):
+        assert read_tokenizer(directory).keep_accents
     change(directory / "tokenizer_config.json", keep_accents=False)
-    change(directory / "tokenizer.json", normalizer={"type": "NFC"})
-    with pytest.warns(UserWarning, match="accents.*; .* normalizer NFC"):
-        read_tokenizer(directory)
+    inner = [{"type": "NFC"}, {"type": "StripAccents"}, {"type": "Prepend"}]
+    normalizer = {"type": "Sequence", "normalizers": inner}
+    change(directory / "tokenizer.json", normalizer=normalizer)
+    with pytest.warns(UserWarning, match="it has the normalizer Prepend"):
+        assert not read_tokenizer(directory).keep_accents
 
 
 @pytest.mark.filterwarnings("error")

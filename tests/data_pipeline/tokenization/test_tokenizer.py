@@ -3,6 +3,7 @@
 import hashlib
 import pickle
 import random
+import unicodedata
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from data_pipeline.tokenization import symbols
 from data_pipeline.tokenization.cleaning import split_comma
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from tests.support.samples import ACCENT_PAIRS
 from tests.support.samples import TEXTS
+from tests.support.samples import accented_model
 from tests.support.samples import random_texts
 from tests.support.samples import released_ids
 from tests.support.samples import released_texts
@@ -258,6 +261,24 @@ def test_models_of_others():
         Tokenizer.from_model_proto(tiny_model(symbols=("é" * 501,)))
 
 
+def test_accents_are_kept_by_a_model_that_says_so():
+    model = accented_model()
+    for lowercase in (False, True):
+        kept = Tokenizer.from_model_proto(model, lowercase)
+        assert kept.keep_accents and "keep_accents=True" in repr(kept)
+        for with_mark, without in ACCENT_PAIRS:
+            assert kept.encode(with_mark) != kept.encode(without)
+            assert 0 not in kept.encode(f"{with_mark} {without}")
+            decomposed = unicodedata.normalize("NFD", with_mark)
+            assert kept.encode(decomposed) == kept.encode(with_mark)
+            assert kept.decode(kept.encode(decomposed)) == with_mark
+    ids, offsets = kept.encode_with_offsets("Scho\u0308n 9,")
+    assert ids == kept.encode("schön 9,")
+    assert offsets == [(0, 6), (6, 6), (7, 8), (8, 9)]
+    again = pickle.loads(pickle.dumps(kept))
+    assert again.keep_accents and again.encode("schön") == kept.encode("schön")
+
+
 def test_wrong_arguments(tokenizer):
     for call, error, match in (
         (lambda: tokenizer.encode(b"bytes"), TypeError, "`text` must be a str"),
@@ -280,8 +301,9 @@ def test_wrong_arguments(tokenizer):
 def test_a_tokenizer_is_shown_with_what_decides_its_ids(tokenizers):
     cased, uncased = tokenizers
     size = f"{cased.vocabulary_size:,} pieces"
-    assert repr(cased) == f"<Tokenizer: {size}, lowercase=False>"
-    assert repr(uncased) == f"<Tokenizer: {size}, lowercase=True>"
+    rest = "keep_accents=False>"
+    assert repr(cased) == f"<Tokenizer: {size}, lowercase=False, {rest}"
+    assert repr(uncased) == f"<Tokenizer: {size}, lowercase=True, {rest}"
     shown = repr(XLNetTextClassifierPreprocessor(cased, sequence_length=32))
     assert shown.startswith("<XLNetTextClassifierPreprocessor: sequence_le")
     assert shown.endswith(f"{cased!r}>")

@@ -10,6 +10,8 @@ import pytest
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from data_pipeline.tokenization.hugging_face import write_tokenizer
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from tests.support.samples import accented_model
+from tests.support.samples import accented_texts
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
 from tests.support.tokenizer_files import assert_same_model
@@ -187,6 +189,32 @@ def test_where_other_vocabularies_differ(transformers, tiny, tmp_path):
     ours = [tiny.id_to_piece(index) for index in tiny.encode("ΟΣ")]
     assert ours[-1] == ("ς" if tiny.lowercase else "Σ")
     assert theirs.tokenize("ΟΣ")[-1] == ("σ" if tiny.lowercase else "Σ")
+
+
+def test_accents_that_are_kept(transformers, tmp_path):
+    """In the tokenizer that our files name: XLNetTokenizer drops them."""
+    for lowercase in (False, True):
+        ours = Tokenizer.from_model_proto(accented_model(), lowercase)
+        path = tmp_path / f"{lowercase}"
+        write_tokenizer(ours, path)
+        (path / "config.json").write_text('{"model_type": "xlnet"}')
+        theirs = transformers.AutoTokenizer.from_pretrained(path)
+        # Without what differs, the sigma at the end of a word.
+        texts = [x for x in accented_texts() if not (lowercase and "Σ" in x)]
+        for text in texts:
+            expected = ours.encode(text) + [4, 3]
+            assert theirs(text)["input_ids"] == expected, text
+        assert theirs("schön", "schon")["token_type_ids"][-1] == 2
+        assert theirs.pad_token_id == 5 and theirs.padding_side == "left"
+        # Hugging Face drops the accent behind a character that is replaced.
+        normalizer = theirs.backend_tokenizer.normalizer
+        assert normalizer.normalize_str("\u2460\u0301") == "1"
+        assert ours.encode_with_offsets("\u2460\u0301")[1][-1] == (0, 2)
+        theirs.save_pretrained(tmp_path / f"{lowercase}-saved")
+        again = read_tokenizer(tmp_path / f"{lowercase}-saved")
+        assert again.encode_batch(texts) == ours.encode_batch(texts)
+        theirs = transformers.XLNetTokenizer.from_pretrained(path)
+        assert "ö" not in "".join(theirs.tokenize("schön"))
 
 
 def test_what_transformers_saves(transformers, tiny, tmp_path):
