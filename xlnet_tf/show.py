@@ -102,7 +102,7 @@ def main(argv=None):
         figure = _DRAW[options.picture](options)
         with written_whole(output) as file:
             figure.savefig(file, dpi=150, format=ending[1:])
-    sys.stdout.write(f"wrote {output}\n")
+    command_line.print_lines(f"wrote {output}")
     return 0
 
 

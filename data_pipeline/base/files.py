@@ -17,14 +17,14 @@ import uuid
 
 from data_pipeline.base import hub
 from data_pipeline.base import urls
+from data_pipeline.base.command_line import printable
 from data_pipeline.base.limits import MOST_JSON_BYTES
 from data_pipeline.base.limits import check_length
+from data_pipeline.base.limits import shown
 
 # Prefix of the names of files that are being written.
 _UNFINISHED = ".tmp-"
 _CHUNK = 1 << 24
-# Ends of lines for `str.splitlines` and for some readers.
-_ENDS_OF_LINES = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
 # AT_FDCWD and RENAME_EXCHANGE of Linux.
 _HERE, _EXCHANGE = -100, 2
 
@@ -280,6 +280,29 @@ def write_json(file, value, **options):
     write_bytes(file, (text + "\n").encode())
 
 
+def parse_json(text):
+    """The value of JSON text.
+
+    Args:
+        text: str or bytes.
+
+    Raises:
+        ValueError: if it is not JSON, or an object has two equal keys, of which
+            Python would take the last.
+        RecursionError: if it is nested too deeply.
+    """
+    return json.loads(text, object_pairs_hook=_as_dict)
+
+
+def _as_dict(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {shown(twice)} is there twice")
+    return values
+
+
 def read_json(file):
     """The value of a JSON file.
 
@@ -288,7 +311,7 @@ def read_json(file):
     """
     check_length(file, size_of(file), MOST_JSON_BYTES)
     try:
-        return json.loads(as_path(file).read_text(encoding="utf-8"))
+        return parse_json(as_path(file).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not a JSON file: {error}.") from error
 
@@ -308,10 +331,11 @@ def json_line(value):
         value: dict or list of JSON's types.
 
     Returns:
-        str, with its end. Lone surrogates, which UTF-8 lacks, and the
-        characters that some readers take for ends of lines are escaped.
+        str, with its end. Lone surrogates, which UTF-8 lacks, and what
+        `printable` escapes, such as ends of lines for some readers, are
+        escaped.
     """
-    line = json.dumps(value, ensure_ascii=False).translate(_ENDS_OF_LINES)
+    line = printable(json.dumps(value, ensure_ascii=False))
     return line.encode(errors="backslashreplace").decode() + "\n"
 
 

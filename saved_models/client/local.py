@@ -9,6 +9,7 @@ import numpy as np
 from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.files import local_copy
 from data_pipeline.base.urls import UrlPath
+from saved_models.client.client import as_texts
 from saved_models.client.client import request_arrays
 from saved_models.versions import check_format
 from saved_models.versions import latest_version
@@ -131,7 +132,7 @@ class Predictor:
             signature: str.
 
         Returns:
-            dict of output name to NumPy array; strings are bytes.
+            dict of output name to NumPy array; texts are str.
 
         Raises:
             ValueError: if the export has no such signature, or it does not
@@ -155,7 +156,12 @@ class Predictor:
             # The cause is the last line, below the stack traces.
             message = error.message.split(_WHERE)[0].strip()
             raise kind(message.rsplit("\n", 1)[-1]) from error
-        return {name: value.numpy() for name, value in outputs.items()}
+        return as_texts(
+            {
+                name: np.asarray(value.numpy(), value.dtype.as_numpy_dtype)
+                for name, value in outputs.items()
+            }
+        )
 
     def signatures(self) -> dict:
         """See `client.Client.signatures`."""

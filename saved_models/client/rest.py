@@ -11,6 +11,7 @@ import numpy as np
 import urllib3
 from urllib3 import exceptions
 
+from data_pipeline.base.files import parse_json
 from saved_models.client.errors import Unavailable
 
 _DTYPES = {
@@ -97,7 +98,7 @@ class RestTransport:
         if reply.status != 200:
             raise _refusal(url, reply, content)
         try:
-            return json.loads(content)
+            return parse_json(content)
         except (ValueError, RecursionError) as error:
             raise RuntimeError(f"{url} did not answer in JSON.") from error
 
@@ -263,7 +264,11 @@ def _to_json(value):
 
 def _from_json(value, dtype, shape):
     if dtype.kind != "O":
-        array = np.asarray(value, dtype)
+        array = np.asarray(value)
+        kinds = {"f": "iuf", "i": "iu", "u": "iu"}.get(dtype.kind, dtype.kind)
+        if array.size and array.dtype.kind not in kinds:
+            raise ValueError("other values than numbers of this kind")
+        array = array.astype(dtype)
     else:
         array = np.asarray(_to_bytes(value), object)
     if not array.size:

@@ -127,7 +127,7 @@ def spoilt(output):
         name = output if output in answer else "scores"
         value = answer[name]
         if value.dtype == object:
-            value = np.where(value == value.flat[0], b"none", value)
+            value = np.where(value == value.flat[0], "none", value)
         elif value.dtype.kind == "f":
             value = value + np.abs(value).max(initial=1) / 100
         else:

@@ -6,13 +6,13 @@ Shapes: R rows.
 """
 
 import functools
-import sys
 import typing
 
 import keras
 import numpy as np
 
 from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.command_line import print_lines
 from data_pipeline.base.command_line import warnings_in_a_line
 from data_pipeline.base.files import remove
 from data_pipeline.base.files import written_whole
@@ -131,8 +131,8 @@ def finetune(settings, backend, data, begun=None):
         return 0, None
     results = read_results(run.output)
     is_one = run.settings.seeds is None
-    sys.stdout.write(
-        finetuning_ending(run.output, results, predicted, not is_done, is_one)
+    print_lines(
+        *finetuning_ending(run.output, results, predicted, not is_done, is_one)
     )
     return 0, results
 
