@@ -45,14 +45,15 @@ def as_path(path):
         same methods.
 
     Raises:
-        ValueError: if it has another scheme.
+        ValueError: if it has another scheme, or needs a home directory and
+            there is none.
         OSError: if a model of the hub cannot be fetched.
     """
     text = os.fspath(path)
     scheme, separator, _ = text.partition("://")
     if not separator:
         is_home = text == "~" or text.startswith("~/")
-        return pathlib.Path(os.path.expanduser(text) if is_home else text)
+        return pathlib.Path(with_home(text) if is_home else text)
     if text.startswith(urls.DATASETS):
         return urls.UrlPath(text)
     if scheme == "hf":
@@ -65,6 +66,44 @@ def as_path(path):
         return epath.Path(text)
     except KeyError:
         return urls.UrlPath(text)
+
+
+def with_home(path):
+    """A local path or glob with the home directory in place of `~`.
+
+    Args:
+        path: str.
+
+    Returns:
+        str.
+
+    Raises:
+        ValueError: if there is no home directory, as in some containers.
+    """
+    expanded = os.path.expanduser(path)
+    is_lost = expanded == path or os.environ.get("HOME") == ""
+    if is_lost and (path == "~" or path.startswith("~/")):
+        raise ValueError(
+            f"{path}: this user has no home directory. Set the variable HOME, "
+            "or give the whole path."
+        )
+    return expanded
+
+
+def refuse_pipe(path):
+    """Refuse what can be read only once.
+
+    Args:
+        path: path, of `as_path`.
+
+    Raises:
+        ValueError: it is a pipe, a terminal or another device.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(
+            f"{path} is a pipe, a terminal or a device, and input is read more "
+            "than once: write its content to a file first."
+        )
 
 
 def is_remote(path):
