@@ -18,6 +18,7 @@ from data_pipeline.base.files import size_of
 from data_pipeline.base.files import written_whole
 from data_pipeline.base.models import as_model_path
 from data_pipeline.base.outputs import check_directory
+from xlnet_tf.training.startup import check_backend
 
 FORMATS = {
     "keras": "preset",
@@ -93,6 +94,7 @@ def main(argv=None):
             f"--dtype {arguments.dtype} is for presets, not for "
             f"--format {arguments.format}."
         )
+    check_backend("conversion", ())
     with command_line.warnings_in_a_line():
         model, source, head = read(arguments)
         tokenizer = read_its_tokenizer(arguments)

@@ -45,11 +45,13 @@ def as_path(path):
         same methods.
 
     Raises:
-        ValueError: if it has another scheme, or needs a home directory and
-            there is none.
+        ValueError: if it has another scheme, no file can have that name, or
+            it needs a home directory and there is none.
         OSError: if a model of the hub cannot be fetched.
     """
     text = os.fspath(path)
+    if not is_path(text):
+        raise ValueError(f"{text!r} cannot be the name of a file.")
     scheme, separator, _ = text.partition("://")
     if not separator:
         is_home = text == "~" or text.startswith("~/")
@@ -421,9 +423,20 @@ def sha256_of(file):
 
 
 def is_below(name):
-    """Whether a relative path stays inside its directory, bool."""
+    """Whether a relative path can be, and stays inside its directory, bool."""
     parts = pathlib.PurePosixPath(name).parts
-    return not os.path.isabs(name) and ".." not in parts
+    return is_path(name) and not os.path.isabs(name) and ".." not in parts
+
+
+def is_path(name):
+    """Whether a file can have a name, bool: not with NUL or lone surrogates.
+
+    Those that Python gives to bytes that are not UTF-8 are fine.
+    """
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
 
 
 def names_below(directory, prefix=""):

@@ -144,6 +144,14 @@ def test_files_that_belong_together_are_renamed_after_all_are_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_names_that_no_file_can_have():
+    assert as_path("a\udcff") == pathlib.Path(os.fsdecode(b"a\xff"))
+    for name in ("a\0b", "a\ud800"):
+        assert not files.is_below(name)
+        with pytest.raises(ValueError, match="cannot be the name of a file"):
+            as_path(name)
+
+
 def test_equal_keys_of_json_are_refused():
     assert parse_json('{"a": {"b": 1}, "b": [{"a": 1}]}')["a"] == {"b": 1}
     for text in (
