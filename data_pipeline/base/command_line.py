@@ -491,4 +491,9 @@ def _message(error):
         )
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}."
+    if isinstance(error, UnicodeEncodeError):  # by TensorFlow, of a path
+        return (
+            f"{error.object[:200]!r} is not UTF-8, as it must be. Rename the "
+            "file, or correct the text."
+        )
     return " ".join(str(error).split())

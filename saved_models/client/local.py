@@ -11,6 +11,7 @@ from data_pipeline.base.files import local_copy
 from data_pipeline.base.urls import UrlPath
 from saved_models.client.client import as_texts
 from saved_models.client.client import request_arrays
+from saved_models.client.errors import InvalidRequest
 from saved_models.versions import check_format
 from saved_models.versions import latest_version
 
@@ -152,7 +153,7 @@ class Predictor:
             outputs = self._loaded.signatures[signature](**tensors)
         except tf.errors.OpError as error:
             refused = isinstance(error, tf.errors.InvalidArgumentError)
-            kind = ValueError if refused else RuntimeError
+            kind = InvalidRequest if refused else RuntimeError
             # The cause is the last line, below the stack traces.
             message = error.message.split(_WHERE)[0].strip()
             raise kind(message.rsplit("\n", 1)[-1]) from error

@@ -12,6 +12,7 @@ import urllib3
 from urllib3 import exceptions
 
 from data_pipeline.base.files import parse_json
+from saved_models.client.errors import InvalidRequest
 from saved_models.client.errors import Unavailable
 
 _DTYPES = {
@@ -27,6 +28,7 @@ _CHUNK = 1 << 16
 _AWAY = (429, 502, 503)
 # TensorFlow Serving's status code for INTERNAL, UNIMPLEMENTED and so on.
 _FAILED = 500
+_INVALID = (400, 413)  # INVALID_ARGUMENT, and a proxy's for a long request
 _TOO_LATE = 504  # DEADLINE_EXCEEDED
 
 
@@ -210,7 +212,7 @@ def _refusal(url, reply, content):
         return TimeoutError(message)
     if reply.status >= _FAILED:
         return RuntimeError(message)
-    return ValueError(message)
+    return (InvalidRequest if reply.status in _INVALID else ValueError)(message)
 
 
 def _pool(url, ca_file):

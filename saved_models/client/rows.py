@@ -17,6 +17,7 @@ from data_pipeline.tasks import reading
 from data_pipeline.tasks.table import is_table
 from saved_models.client.client import described
 from saved_models.client.client import inputs_of
+from saved_models.client.errors import InvalidRequest
 
 _MOST_SHOWN = 60  # characters of a value in a message
 
@@ -232,7 +233,8 @@ def ask_rows(export, rows, signature, batch_size=32, places=None):
         line, a ValueError that names its place.
 
     Raises:
-        ValueError: if `batch_size` is less than 1.
+        ValueError: if `batch_size` is less than 1, or all rows are refused,
+            such as without authorization.
     """
     if batch_size < 1:
         raise ValueError(
@@ -253,7 +255,7 @@ def _ask(export, rows, signature, places):
     inputs = {name: [row[name] for row in rows] for name in rows[0]}
     try:
         answers = export.predict(inputs, signature)
-    except ValueError as error:
+    except InvalidRequest as error:
         if len(rows) == 1:
             return [ValueError(f"{places[0]}: {error}")]
         # One of them is to blame.

@@ -333,25 +333,27 @@ def _checked_arrays(file, handle, stored_bytes):
     """dict of str to h5py.Dataset of an open file."""
     import h5py
 
-    arrays = {}
+    arrays, links = {}, {}
 
     def add(name, item):
         if isinstance(item, h5py.Dataset):
             arrays[name] = item
 
-    def check(name, link):
+    def add_link(name, link):
         if isinstance(link, h5py.ExternalLink):
-            raise ValueError(
-                f"{file} is damaged or not a weights file: its {shown(name)} "
-                f"is a link to another file, {shown(link.filename)}."
-            )
+            links[name] = link.filename
 
     try:
-        handle.visititems_links(check)
+        handle.visititems_links(add_link)
         handle.visititems(add)
     # h5py's errors for damage have nearly all types.
     except (RuntimeError, LookupError, TypeError) as error:
         raise OSError(f"its arrays cannot be listed: {error}") from error
+    for name, other in links.items():
+        raise ValueError(
+            f"{file} is damaged or not a weights file: its {shown(name)} is a "
+            f"link to another file, {shown(other)}."
+        )
     _check_storage(file, stored_bytes, arrays)
     return arrays
 

@@ -104,6 +104,7 @@ def test_output_whatever_the_encoding_and_the_text(encoding, monkeypatch):
     for error in (
         ValueError(hostile),
         FileNotFoundError(errno.ENOENT, "gone", hostile),
+        UnicodeEncodeError("utf-8", hostile, 0, 1, "surrogates not allowed"),
     ):
         status, _, (line, _) = output_of(raises(error))
         assert status == 1 and line.startswith("error: ")

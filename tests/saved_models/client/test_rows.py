@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from saved_models.client.errors import InvalidRequest
 from saved_models.client.rows import ask_rows
 from saved_models.client.rows import check_rows
 from saved_models.client.rows import read_json_lines
@@ -126,7 +127,7 @@ class Export:
     def predict(self, inputs, signature):
         self.asked.append(inputs["options"])
         if any("bad" in options for options in inputs["options"]):
-            raise ValueError("no.")
+            raise InvalidRequest("no.")
         lengths = [sum(map(len, x)) for x in inputs["options"]]
         return {"length": np.array(lengths)}
 

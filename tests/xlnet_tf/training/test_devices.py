@@ -331,6 +331,6 @@ def test_a_host_of_a_slice_is_not_the_whole(monkeypatch):
 def test_backends_that_train(tmp_path, monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "torch")
     argv = ["--records", "none", "--output", str(tmp_path / "run")]
-    with pytest.raises(ValueError, match="tensorflow or jax.*=torch"):
+    with pytest.raises(ValueError, match="tensorflow or jax. Received: torch"):
         train.main([*argv, "--steps", "1"])
     assert not (tmp_path / "run").exists()

@@ -48,6 +48,7 @@ class HuggingFaceSource(WeightSource):
     def __init__(self, path):
         self.path = path
         self.values = read_json_object(path / CONFIG_FILE)
+        self._named = self._named_architectures()
         self._tensors = None
 
     @property
@@ -83,7 +84,7 @@ class HuggingFaceSource(WeightSource):
 
     def is_a(self, architecture):
         """Whether the config names a class of theirs, bool."""
-        return architecture in self._named_architectures()
+        return architecture in self._named
 
     def _named_architectures(self):
         """list of str, the names of their classes in the config."""
@@ -101,7 +102,7 @@ class HuggingFaceSource(WeightSource):
         if name is not None:  # such heads have no names
             return super().main_head(name)
         heads = self.heads()
-        for architecture in self._named_architectures():
+        for architecture in self._named:
             wanted = self.architectures.get(architecture)
             for head in heads:
                 if wanted != "XLNetTextClassifier":
