@@ -304,11 +304,14 @@ def request_arrays(inputs, signatures, signature):
 
 
 def described(dtype, rank):
-    """What an input takes, such as "a list of texts", str.
+    """Description of the values of an input, such as "a list of texts".
 
     Args:
         dtype: NumPy dtype.
         rank: int, number of its axes.
+
+    Returns:
+        str.
     """
     one, several = _NAMES[dtype.kind]
     return f"a list of {'lists of ' * (rank - 1)}{several}" if rank else one

@@ -108,16 +108,7 @@ def check_features(features, config):
     """
     features = given_features(features)
     refuse_features(features, "XLNetBackbone", _NOT_OF_XLNET)
-    memories = features.get("memories")
-    if memories is not None:
-        _check_layers(memories, config.num_layers)
-        rows, length = features["token_ids"].shape[0], None
-        for layer in range(config.num_layers):
-            expected = rows, length, config.hidden_dim
-            check_shape("memories", memories[layer], "BMD", expected)
-            length = memories[layer].shape[1]
-        expected = rows, length
-        check_shape("memory_mask", features.get("memory_mask"), "BM", expected)
+    _check_memories(features, config)
     if "is_reversed" in features:
         features["is_reversed"] = ops.cast(features["is_reversed"], "bool")
     elif config.reverse_half_batch:
@@ -125,20 +116,31 @@ def check_features(features, config):
     return features
 
 
-def _check_layers(memories, num_layers):
+def _check_memories(features, config):
+    """Refuse memories that are not those of the layers and rows."""
+    memories = features.get("memories")
+    if memories is None:
+        return
+    count = config.num_layers
     is_list = isinstance(memories, (list, tuple))
-    if not is_list or len(memories) != num_layers:
+    if not is_list or len(memories) != count:
         found = len(memories) if is_list else type(memories).__name__
         raise ValueError(
-            f"`memories` must be a list of one tensor a layer, {num_layers} in "
-            f"all. Received: {found}."
+            f"`memories` must be a list of one tensor a layer, {count} in all. "
+            f"Received: {found}."
         )
+    rows, length = features["token_ids"].shape[0], None
     for memory in memories:
         if not hasattr(memory, "shape"):
             raise ValueError(
                 "`memories` must be a list of tensors. Received: "
                 f"{shown(memory)} in it."
             )
+        expected = rows, length, config.hidden_dim
+        check_shape("memories", memory, "BMD", expected)
+        length = memory.shape[1]
+    expected = rows, length
+    check_shape("memory_mask", features.get("memory_mask"), "BM", expected)
 
 
 def given_features(features):
@@ -311,6 +313,8 @@ def check_values(features, config, of_tasks):
     num_tokens = shape[-1] if shape and len(shape) else None
     if shape and (len(shape) == 2 or not of_tasks):  # those of choices have 3
         _check_shapes(features)
+        if config.layout == "xlnet":
+            _check_memories(features, config)
     for name, (least, most) in _ranges(config, num_tokens).items():
         values = _values_of(features, name, _INTEGERS)
         if values is None:

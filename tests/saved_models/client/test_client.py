@@ -16,6 +16,7 @@ import saved_models
 from data_pipeline.base.command_line import run
 from saved_models import predict
 from saved_models.client import client as client_module
+from saved_models.client.errors import InvalidRequest
 from tests.support.export_fixtures import LENGTH
 from tests.support.export_fixtures import refused
 from tests.support.export_servers import NAME
@@ -127,7 +128,7 @@ def test_retries(client, failures, served, monkeypatch):
     assert failures.count == 5
     # What is refused, and what failed, is not tried again.
     for codes, error in (
-        (("INVALID_ARGUMENT", 400), ValueError),
+        (("INVALID_ARGUMENT", 400), InvalidRequest),
         (("UNAUTHENTICATED", 401), ValueError),
         (("PERMISSION_DENIED", 403), ValueError),
         (("INTERNAL", 500), RuntimeError),
