@@ -67,7 +67,7 @@ def main(argv=None):
         arguments.text_field,
     )
     if corpus.guess:
-        sys.stdout.write(f"{corpus.guess}\n")
+        command_line.print_lines(corpus.guess)
     was_complete = not arguments.overwrite and (
         (as_path(arguments.output) / MANIFEST).exists()
     )
@@ -96,8 +96,8 @@ def main(argv=None):
                 build_parts=beam.Builder(arguments.runner, beam_options),
             )
     warnings = _warnings(manifest, tokenizer, common["settings"])
-    sys.stdout.write(
-        _summary(manifest, warnings, arguments.output, was_complete)
+    command_line.print_lines(
+        *_summary(manifest, warnings, arguments.output, was_complete)
     )
     return 0
 
@@ -143,33 +143,31 @@ def _summary(manifest, warnings, output, was_complete):
         for split, shards in manifest.splits.items()
     )
     share = totals["unknown_tokens"] / max(1, totals["tokens"])
-    text = (
+    ending = (
+        f"{output} was complete already" if was_complete else f"wrote {output}"
+    )
+    return [
         f"{totals['documents']:,} documents, {totals['characters']:,} "
-        f"characters, {totals['tokens']:,} tokens\n"
+        f"characters, {totals['tokens']:,} tokens",
         f"{counts} of {manifest.sequence_length} tokens, "
-        f"{manifest.num_predict} predicted\n"
-        f"{share:.2%} of the tokens are unknown\n{warnings}"
-    )
-    text += (
-        f"{output} was complete already"
-        if was_complete
-        else (f"wrote {output}")
-    )
-    bad_text = describe_bad_text(totals)
-    return text + "".join(f"; {x}" for x in bad_text) + "\n"
+        f"{manifest.num_predict} predicted",
+        f"{share:.2%} of the tokens are unknown",
+        *filter(None, warnings),
+        "; ".join([ending, *describe_bad_text(totals)]),
+    ]
 
 
 def _warnings(manifest, tokenizer, settings):
-    """Lines about what may be wrong with a set, str."""
+    """Lines about what may be wrong with a set, list of str."""
     from data_pipeline.tokenization.cleaning import accents_note
 
     totals = manifest.totals
-    return (
-        _unknown_warning(totals, tokenizer)
-        + accents_note(totals.get("dropped_accents", 0), totals["characters"])
-        + _few_targets_warning(manifest)
-        + _held_out_warning(manifest, settings.validation_fraction)
-    )
+    return [
+        _unknown_warning(totals, tokenizer),
+        accents_note(totals.get("dropped_accents", 0), totals["characters"]),
+        _few_targets_warning(manifest),
+        _held_out_warning(manifest, settings.validation_fraction),
+    ]
 
 
 def _unknown_warning(totals, tokenizer):
@@ -184,12 +182,12 @@ def _unknown_warning(totals, tokenizer):
             cause = "It has no capital letters: give --lowercase."
         return (
             "warning: more than 1 % of the tokens are unknown to the "
-            f"tokenizer. {cause}\n"
+            f"tokenizer. {cause}"
         )
     if totals["unknown_tokens"] > _UNKNOWN_WARNING * totals["tokens"]:
         return (
             f"note: the text itself contains {UNKNOWN} {written:,} times, "
-            "which gives most of the unknown tokens.\n"
+            "which gives most of the unknown tokens."
         )
     return ""
 
@@ -211,7 +209,7 @@ def _few_targets_warning(manifest):
         f"warning: a record has {mean:.1f} targets on average, and room for "
         f"{manifest.num_predict}: whole words are predicted, and those of "
         "scripts without spaces between words are too long. Build with --spans "
-        "subwords, except for the objective causal, which predicts all.\n"
+        "subwords, except for the objective causal, which predicts all."
     )
 
 
@@ -225,7 +223,7 @@ def _held_out_warning(manifest, asked):
         f"warning: --validation-fraction asks for {asked:.3g} of the text, and "
         f"{share:.2f} of the records are held out, because a document is held "
         "out as a whole. Divide long documents, as by blank lines in text of "
-        "sentences, or try another --seed.\n"
+        "sentences, or try another --seed."
     )
 
 

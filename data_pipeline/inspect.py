@@ -81,7 +81,7 @@ def main(argv=None):
             f"{data.num_records:,} records, from 0 on. Received: --record "
             f"{options.record}."
         )
-    _print(*describe(options.records, data.manifest))
+    command_line.print_lines(*describe(options.records, data.manifest))
     try:
         tokenizer = tokenizer_of_records(options.records, data.manifest)
         lines = describe_sample(data)
@@ -90,7 +90,7 @@ def main(argv=None):
         if not options.verify:
             raise
         lines = []  # what is damaged is listed below
-    _print(*lines)
+    command_line.print_lines(*lines)
     if not options.verify:
         return 0
     return _verify(options.records, data.manifest)
@@ -228,21 +228,16 @@ def _verify(directory, manifest):
     from data_pipeline.records.manifest import verify_records
 
     size = sum(x.bytes for shards in manifest.splits.values() for x in shards)
-    _print("", f"checking   {size / 1e6:,.1f} MB ...")
+    command_line.print_lines("", f"checking   {size / 1e6:,.1f} MB ...")
     bad = verify_records(directory)
     if not bad:
-        _print("all checksums are right")
+        command_line.print_lines("all checksums are right")
         return 0
-    _print(*(f"damaged    {x}" for x in bad[:_MOST_DAMAGED]))
+    command_line.print_lines(*(f"damaged    {x}" for x in bad[:_MOST_DAMAGED]))
     more = len(bad) - _MOST_DAMAGED
     if more > 0:
-        _print(f"and {more:,} more")
+        command_line.print_lines(f"and {more:,} more")
     return 1
-
-
-def _print(*lines):
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
 
 
 def command():

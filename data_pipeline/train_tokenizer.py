@@ -13,6 +13,7 @@ import sys
 from data_pipeline.base.command_line import Parser
 from data_pipeline.base.command_line import add_quiet
 from data_pipeline.base.command_line import parse
+from data_pipeline.base.command_line import print_lines
 from data_pipeline.base.command_line import run
 from data_pipeline.base.command_line import tell
 from data_pipeline.base.files import write_bytes
@@ -151,7 +152,7 @@ def main(argv=None):
     )
     check_writable(options.output, corpus.files)
     if corpus.guess:
-        sys.stdout.write(f"{corpus.guess}\n")
+        print_lines(corpus.guess)
     tell(options, "reading the text and training on it")
 
     log = ReadLog()
@@ -180,16 +181,18 @@ def main(argv=None):
     try:
         tokenizer = train(options.vocabulary_size)
     except VocabularyTooLarge as error:
-        sys.stdout.write(
+        print_lines(
             f"note: this text is enough for {error.largest:,} pieces, not for "
-            f"{options.vocabulary_size:,}; more text allows more\n"
+            f"{options.vocabulary_size:,}; more text allows more"
         )
         tokenizer = train(error.largest)
-    sys.stdout.write(accents_note(counts["accents"], counts["characters"]))
+    command_line.print_lines(
+        *filter(None, [accents_note(counts["accents"], counts["characters"])])
+    )
     bad_text = "".join(f"; {x}" for x in describe_bad_text(log.bad_text))
-    sys.stdout.write(
+    print_lines(
         f"{options.output}: {tokenizer.vocabulary_size} pieces, "
-        f"sha256 {tokenizer.digest}{bad_text}\n"
+        f"sha256 {tokenizer.digest}{bad_text}"
     )
 
 

@@ -91,12 +91,14 @@ def read_file(model, stored, file, columns=None):
             name = "dream"
         task = find_task(name)
     if task is None or kind in _OF_TEXTS and is_file and not is_table(file):
-        examples, guessed = read_lines_or_table(file, columns)
-        if task is not None:
-            examples = [
-                TextExample(str(row), text, where=f"{file}, text {row}")
-                for row, text in enumerate(examples, start=1)
-            ]
+        texts, guessed = read_lines_or_table(file, columns)
+        examples = [
+            TextExample(str(row), text, where=f"{file}, text {row}")
+            for row, text in enumerate(texts, start=1)
+            if text.strip()
+        ]
+        if task is None:
+            examples = [x.text for x in examples]
     else:
         name = "test"  # its labels may be missing
         if not is_file and reading.find_split(task, file, "dev", columns):
@@ -242,11 +244,11 @@ def _of_export(export, task, examples, progress):
         rows.append(row)
     signature = "pairs" if "text_pair" in rows[0] else "serving_default"
     places = [x.where for x in examples]
-    answers = ask_rows(export, rows, signature, _BATCH_SIZE, places)
+    answers = _asked(export, rows, signature, places)
     answers = track(answers, "asking", "examples", len(rows), shown=progress)
     found = []
     for example, answer in zip(examples, answers, strict=True):
-        answer = {name: _plain(value) for name, value in answer.items()}
+        answer = {k: np.asarray(x).tolist() for k, x in answer.items()}
         if task.kind == "ranking":
             (answer["score"],) = answer["scores"]
         if task.kind == "sequence_to_sequence":  # the best of several
@@ -264,12 +266,12 @@ def _of_export(export, task, examples, progress):
     return found
 
 
-def _plain(value):
-    """An array or a scalar as Python's values, texts as str."""
-    value = np.asarray(value)
-    if value.dtype.kind in "OS":
-        value = np.char.decode(value.astype(bytes), "utf-8")
-    return value.tolist()
+def _asked(export, rows, signature, places=None):
+    """Yield the answers of `ask_rows`; raise ValueError for a refused row."""
+    for answer in ask_rows(export, rows, signature, _BATCH_SIZE, places):
+        if isinstance(answer, ValueError):
+            raise answer
+        yield answer
 
 
 def _of_texts(model, tokenizer, length, export, texts, progress):
@@ -283,7 +285,7 @@ def _of_texts(model, tokenizer, length, export, texts, progress):
     if layout.class_first:
         before, behind = [CLS_ID], [SEP_ID]
     rows = [{"text": text} for text in texts]
-    answers = ask_rows(export, rows, "embed", _BATCH_SIZE)
+    answers = _asked(export, rows, "embed")
     answers = track(answers, "checking", "texts", len(rows), shown=progress)
     both = [], []
     for text, answer in zip(texts, answers, strict=True):

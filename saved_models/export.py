@@ -314,7 +314,7 @@ def main(argv=None):
         source=arguments.model,
         **settings,
     )
-    sys.stdout.write(f"wrote {directory}\n")
+    command_line.print_lines(f"wrote {directory}")
     if examples is not None:
         settings = ExportSettings(**settings)
         _check_answers(
@@ -338,7 +338,7 @@ def _check_answers(model, tokenizer, settings, directory, examples, arguments):
         progress=not arguments.quiet,
     )
     for name, (difference, _) in differences.items():
-        sys.stdout.write(f"{name:18} {difference}\n")
+        command_line.print_lines(f"{name:18} {difference}")
     wrong = [x for x, (_, is_close) in differences.items() if not is_close]
     if wrong:
         differ = "differs" if len(wrong) == 1 else "differ"

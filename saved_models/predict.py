@@ -10,7 +10,8 @@
     python -m saved_models.predict --url grpc://HOST:8500 --name demo ...
 
 Each line of the output is a JSON object of the inputs and the outputs of a row;
-an output replaces an input of the same name.
+an output replaces an input of the same name. A line for each line of the file:
+a row that is refused has an `error`, and the exit status is 1.
 """
 
 import math
@@ -70,12 +71,15 @@ def as_line(row, answer):
     """A row and its answer as JSON.
 
     Args:
-        row: dict of the inputs, as JSON has them.
-        answer: dict of name to NumPy array or scalar; see `ask_rows`.
+        row: dict of the inputs, as JSON has them, or None.
+        answer: dict of name to NumPy array or scalar, or ValueError; see
+            `ask_rows`.
 
     Returns:
         str, one line with its end.
     """
+    if isinstance(answer, ValueError):
+        return json_line({**(row or {}), "error": str(answer)})
     count = answer.get("count")
     if count is not None:
         # The rest is padding to the longest row of the batch.
@@ -99,8 +103,6 @@ def _as_json(value):
         value = value.tolist()
     if isinstance(value, list):
         return [_as_json(item) for item in value]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
     if isinstance(value, float):  # JSON has neither NaN nor infinity
         return round(value, _DIGITS) if math.isfinite(value) else None
     return value
@@ -178,15 +180,15 @@ def _read_rows(arguments):
             )
         rows, places = read_json_lines(arguments.inputs)
     else:
-        if arguments.file:
+        places = [f"text {number}" for number in range(1, len(texts) + 1)]
+        if file := arguments.file:
             with command_line.warnings_in_a_line():
-                found, guessed = read_lines_or_table(
-                    arguments.file, arguments.columns
-                )
+                found, guessed = read_lines_or_table(file, arguments.columns)
             tell_guess(guessed)
+            unit = "text" if is_table(file) else "line"
+            places += [f"{file}, {unit} {i + 1}" for i in range(len(found))]
             texts += found
         rows = [{"text": text} for text in texts]
-        places = [f"text {number}" for number in range(1, len(rows) + 1)]
     if not rows:
         raise ValueError(_why_nothing(arguments))
     return rows, places
@@ -207,7 +209,8 @@ def _headers(given):
     """Headers of the request, dict of str to str."""
     lines = []
     for text in given:
-        lines += read_texts(text[1:]) if text.startswith("@") else [text]
+        is_file = text.startswith("@")
+        lines += filter(str.strip, read_texts(text[1:])) if is_file else [text]
     headers = {}
     for line in lines:
         name, separator, value = line.partition(":")
@@ -267,14 +270,21 @@ def main(argv=None):
     # On a terminal the lines themselves are the progress.
     shown = not (arguments.quiet or sys.stdout.isatty())
     answers = track(answers, "asking", "rows", len(rows), shown=shown)
-    unfilled = []
+    unfilled, failed = [], 0
     for row, answer in zip(rows, answers, strict=True):
         sys.stdout.write(as_line(row, answer))
-        if "pieces" in answer and _MASK not in row["text"]:
+        if isinstance(answer, ValueError):
+            failed += 1
+        elif "pieces" in answer and _MASK not in row["text"]:
             unfilled.append(row["text"])
     if unfilled:
-        sys.stderr.write(_without_blanks(unfilled))
-    return 0
+        command_line.print_notes(_without_blanks(unfilled))
+    if failed:
+        command_line.print_notes(
+            f"error: {failed} of {len(rows)} rows have no answer; see `error` "
+            "in their lines."
+        )
+    return int(bool(failed))
 
 
 def _without_blanks(texts):
@@ -282,7 +292,7 @@ def _without_blanks(texts):
     more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
     return (
         f"warning: a text must have a blank, {_MASK}, to be filled in. "
-        f"Received: {texts[0][:_MOST_SHOWN]!r}{more}.\n"
+        f"Received: {texts[0][:_MOST_SHOWN]!r}{more}."
     )
 
 

@@ -7,6 +7,7 @@ too.
 import importlib
 import sys
 
+from data_pipeline.base.command_line import print_notes
 from data_pipeline.base.suggestions import did_you_mean
 from xlnet_tf.version import __version__
 
@@ -55,9 +56,9 @@ def main(argv=None):
     name = name.replace("_", "-")
     if name not in COMMANDS:
         hint = did_you_mean(name, COMMANDS) or "."
-        sys.stderr.write(
+        print_notes(
             f"error: there is no command {name[:80]}{hint} "
-            "xlnet --help lists them.\n"
+            "xlnet --help lists them."
         )
         return 2
     module = importlib.import_module(COMMANDS[name][0])

@@ -18,6 +18,7 @@ from data_pipeline.base.files import size_of
 from data_pipeline.base.files import written_whole
 from data_pipeline.base.models import as_model_path
 from data_pipeline.base.outputs import check_directory
+from xlnet_tf.training.startup import check_backend
 
 FORMATS = {
     "keras": "preset",
@@ -93,34 +94,34 @@ def main(argv=None):
             f"--dtype {arguments.dtype} is for presets, not for "
             f"--format {arguments.format}."
         )
+    check_backend("conversion", ())
     with command_line.warnings_in_a_line():
         model, source, head = read(arguments)
         tokenizer = read_its_tokenizer(arguments)
         check_vocabulary(model, tokenizer)
-    sys.stdout.write(description(model, source, head, arguments.gelu))
-    sys.stdout.flush()
+    command_line.print_lines(*description(model, source, head, arguments.gelu))
     with command_line.warnings_in_a_line():
         write(model, target, arguments.format, tokenizer, head, arguments.dtype)
         _warn_of_differences(model, arguments.format)
-    sys.stdout.write(f"wrote {FORMATS[arguments.format]} {target}\n")
+    command_line.print_lines(f"wrote {FORMATS[arguments.format]} {target}")
     if not is_model_of_hub(target):
         for name in names_below(as_path(target)):
             size = size_of(as_path(target) / name)
-            sys.stdout.write(f"  {name}  {size:,} bytes\n")
+            command_line.print_lines(f"  {name}  {size:,} bytes")
     if tokenizer is None:
-        sys.stdout.write(
+        command_line.print_lines(
             "no tokenizer was found beside the weights: give --tokenizer to "
-            "have one beside the new ones\n"
+            "have one beside the new ones"
         )
     elif arguments.format == "tf1":
         if tokenizer.lowercase:
-            sys.stdout.write(
-                "the released code needs --uncased for this model\n"
+            command_line.print_lines(
+                "the released code needs --uncased for this model"
             )
         if tokenizer.keep_accents:
-            sys.stdout.write(
+            command_line.print_lines(
                 "the released code must call preprocess_text with "
-                "keep_accents=True for this model\n"
+                "keep_accents=True for this model"
             )
     return 0
 
@@ -201,7 +202,7 @@ def read(arguments):
 
 
 def description(model, source, head, gelu=None):
-    """Lines that describe the model that was read."""
+    """Lines that describe the model that was read, list of str."""
     config = model.config
     kind = type(model).__name__
     if head is not None and head.name:
@@ -216,7 +217,7 @@ def description(model, source, head, gelu=None):
         lines.append(
             f"  gelu: {config.gelu}" + (f" ({reason})" if reason else "")
         )
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def read_its_tokenizer(arguments):

@@ -198,13 +198,13 @@ def measure_text(options):
         "inf" if report[name] is None else f"{report[name]:.2f}"
         for name in ("perplexity_per_token", "perplexity_per_word")
     )
-    sys.stdout.write(
+    command_line.print_lines(
         f"text        {words:,} words, {characters:,} characters, "
-        f"{tokens:,} tokens predicted, {unknown:,} unknown\n"
-        f"context     {how}\n"
-        f"perplexity  {of_token} per token, {of_word} per word\n"
+        f"{tokens:,} tokens predicted, {unknown:,} unknown",
+        f"context     {how}",
+        f"perplexity  {of_token} per token, {of_word} per word",
         f"bits        {report['bits_per_character']:.4f} per character\n"
-        f"speed       {report['tokens_per_second']:,.0f} tokens/s\n"
+        f"speed       {report['tokens_per_second']:,.0f} tokens/s\n",
     )
     if options.output:
         write_json(options.output, report)
@@ -245,10 +245,10 @@ def measure_task(options):
         progress=not options.quiet,
         run_columns=(stored.results() or {}).get("columns"),
     )
-    sys.stdout.write(f"{options.data}: {written(metrics)}\n")
+    command_line.print_lines(f"{options.data}: {written(metrics)}")
     if options.predictions:
         write_predictions(options.predictions, predictions)
-        sys.stdout.write(f"wrote {options.predictions}\n")
+        command_line.print_lines(f"wrote {options.predictions}")
     if options.output:
         write_json(options.output, metrics)
     return 0
@@ -285,15 +285,14 @@ def read_text(options, tokenizer):
     )
     log = ReadLog()
     if corpus.guess:
-        sys.stderr.write(f"{corpus.guess}\n")
+        command_line.print_notes(corpus.guess)
     sentences, words, characters = [], 0, 0
     for document in corpus.documents(log):
         sentences.append(document.sentences())
         lines = document.text.split("\n")
         words += sum(len(line.split()) for line in lines)
         characters += sum(map(len, lines))
-    for bad_text in describe_bad_text(log.bad_text):
-        sys.stderr.write(f"{bad_text}\n")
+    command_line.print_notes(*describe_bad_text(log.bad_text))
     stream = join_documents(
         *tokenizer.encode_flat(list(itertools.chain.from_iterable(sentences))),
         np.array(list(map(len, sentences)), np.int64),

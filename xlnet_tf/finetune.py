@@ -164,7 +164,7 @@ def main(argv=None):
         all_results.append(results)
     # None on workers other than the chief.
     if settings.seeds is not None and all_results[0] is not None:
-        write_summary(settings.output, all_results, sys.stdout.write)
+        write_summary(settings.output, all_results, command_line.print_lines)
     return 0
 
 

@@ -99,6 +99,7 @@ def read_prompts(options):
     rows = [{"prompt": text} for text in options.prompt]
     if options.input and is_json_lines(options.input):
         given, places = read_json_lines(options.input)
+        given = [{"prompt": ""} if row is None else row for row in given]
         for row, place in zip(given, places, strict=True):
             if not isinstance(row.get("prompt"), str):
                 raise ValueError(
@@ -205,19 +206,20 @@ def _generator(options, given):
 def _stream(generator, rows):
     from xlnet_tf.generation.methods import following
 
+    printable = command_line.printable
     status = 0
     for number, row in enumerate(rows):
         try:
             token_ids = generator.encode(row["prompt"])
         except ValueError as error:
-            sys.stderr.write(f"error: {error}\n")
+            command_line.print_notes(f"error: {error}")
             status = 1
             continue
         before = row["prompt"] if generator.keeps_prompt else ""
-        # A prompt need not be UTF-8.
-        sys.stdout.write(before.encode(errors="replace").decode())
+        # The model reads the end of a line as a space.
+        sys.stdout.write(printable(before.replace("\n", " ")))
         for text in generator.stream(token_ids, number):
-            sys.stdout.write(following(before, text))
+            sys.stdout.write(printable(following(before, text)))
             before = ""  # only the first part follows the prompt
             sys.stdout.flush()
         sys.stdout.write("\n")
@@ -257,7 +259,7 @@ def _write(generator, rows, options):
     task = _task(options, rows, generator.settings)
     lines = _lines_kept(partial, task)
     if lines:
-        sys.stderr.write(f"{len(lines)} of {len(rows)} are done\n")
+        command_line.print_notes(f"{len(lines)} of {len(rows)} are done")
     waiting = rows[len(lines) :]
     prompts = (row["prompt"] for row in waiting)
     found = generator.all(prompts, first=len(lines))
@@ -337,9 +339,9 @@ def _lines_kept(partial, task):
 
 def _status(failed, rows):
     if failed:
-        sys.stderr.write(
+        command_line.print_notes(
             f"error: {failed} of {len(rows)} prompts could not be read; see "
-            "`error` in their lines.\n"
+            "`error` in their lines."
         )
     return int(bool(failed))
 

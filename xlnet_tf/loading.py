@@ -8,6 +8,7 @@ import os
 
 import keras
 
+from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import read_json
 from data_pipeline.base.models import RESULTS_FILE
@@ -27,6 +28,8 @@ from xlnet_tf.tasks.seq2seq import XLNetSeq2Seq
 from xlnet_tf.tasks.text_classifier import XLNetTextClassifier
 from xlnet_tf.tasks.text_regressor import XLNetTextRegressor
 from xlnet_tf.tasks.token_classifier import XLNetTokenClassifier
+from xlnet_tf.weights.own import CONFIG_FILE
+from xlnet_tf.weights.own import TASK_FILE
 from xlnet_tf.weights.preset import open_source
 
 _KERAS_FILE = "model.keras"  # of a run
@@ -119,7 +122,7 @@ class StoredModel:
     def load(self, verify=True):
         """See `load`."""
         if self._file.is_dir():
-            cls = class_of_directory(self.path)
+            cls = class_of_directory(self.path, verify)
             return cls.from_preset(self.path, verify=verify)
         model = load_keras_file(self._file)
         preset = self._file.parent / "preset"
@@ -235,19 +238,24 @@ def _no_tokenizer(path):
     )
 
 
-def class_of_directory(path):
+def class_of_directory(path, verify=True):
     """The class of the model in a directory, by its head.
 
     Args:
         path: path.
+        verify: bool, whether to compare the files that name the class with the
+            `SHA256SUMS` beside them. Default True.
 
     Returns:
         A class of task; XLNetPretrainer for a backbone alone, of which only
         the bias of its head is missing.
 
     Raises:
-        ValueError: if it holds several heads, or one of an unknown class.
+        ValueError: if it holds several heads, or one of an unknown class; or if
+            a file is not as it was written.
     """
+    if verify and path.is_dir():
+        verify_checksums(path, [CONFIG_FILE, TASK_FILE])
     source = open_source(path)
     heads = source.heads()
     try:

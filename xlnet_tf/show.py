@@ -16,6 +16,7 @@ import sys
 from data_pipeline.base import command_line
 from data_pipeline.base.files import written_whole
 from data_pipeline.base.outputs import check_writable
+from xlnet_tf.training.startup import check_backend
 
 FORMATS = (".png", ".svg")
 
@@ -98,11 +99,13 @@ def main(argv=None):
             f"--output must end in {' or '.join(FORMATS)}. Received: {output}."
         )
     check_writable(output)
+    if options.picture != "curve":
+        check_backend("drawing", ())
     with command_line.warnings_in_a_line():
         figure = _DRAW[options.picture](options)
         with written_whole(output) as file:
             figure.savefig(file, dpi=150, format=ending[1:])
-    sys.stdout.write(f"wrote {output}\n")
+    command_line.print_lines(f"wrote {output}")
     return 0
 
 

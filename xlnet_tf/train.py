@@ -129,9 +129,9 @@ def main(argv=None):
         sys.stdout.write(settings.to_yaml())
         return 0
     if settings.preset and settings.config:
-        sys.stderr.write(
+        command_line.print_notes(
             "warning: --preset has a config of its own; --config "
-            f"{settings.config} is not used\n"
+            f"{settings.config} is not used"
         )
     check_tracker(settings.log_to)
     check_directory(settings.output)

@@ -1,6 +1,7 @@
 """Running commands: options, exit status, errors in a line, signals."""
 
 import argparse
+import codecs
 import contextlib
 import errno
 import os
@@ -14,6 +15,73 @@ import warnings
 
 from data_pipeline.base.suggestions import closest
 from data_pipeline.base.suggestions import did_you_mean
+
+# Control characters, ends of lines, and what turns the direction of writing:
+# written out, they neither command a terminal nor begin a line of their own.
+_CONTROLS = {
+    code: f"\\u{code:04x}"
+    for code in (
+        *range(0x20),
+        *range(0x7F, 0xA0),
+        *range(0x2028, 0x202F),
+        *range(0x2066, 0x206A),
+    )
+}
+
+
+def printable(text):
+    """Write the control characters of a name or text as JSON does, \\uXXXX.
+
+    Args:
+        text: any value, by its str.
+
+    Returns:
+        str, of one line.
+    """
+    return str(text).translate(_CONTROLS)
+
+
+def print_lines(*lines):
+    """Print results on standard output, at once.
+
+    Args:
+        *lines: str, each printed as one line, see `printable`.
+    """
+    _print(sys.stdout, lines)
+
+
+def print_notes(*lines):
+    """Print notes, warnings or errors on standard error; see `print_lines`."""
+    _print(sys.stderr, lines)
+
+
+def _print(stream, lines):
+    stream.write("".join(f"{printable(line)}\n" for line in lines))
+    stream.flush()
+
+
+def _escape(error):
+    """Write what an encoding lacks as JSON does, for `codecs`."""
+    text = error.object[error.start : error.end]
+    units = text.encode("utf-16-be", "surrogatepass").hex("\n", 2).split()
+    return "".join(f"\\u{unit}" for unit in units), error.end
+
+
+codecs.register_error("escape_as_json", _escape)
+
+
+def _prepare_streams():
+    """Let standard output and standard error take every text.
+
+    Their encoding may lack a letter of a result or of a path. A name of a file
+    that is not UTF-8 has lone surrogates, which no encoding has.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the shell
+            setattr(sys, name, open(os.devnull, "w"))
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="escape_as_json")
 
 
 def run(main, argv=None):
@@ -32,6 +100,7 @@ def run(main, argv=None):
         Ctrl-C, 141 stopped as nobody reads its output, 143 stopped by SIGTERM.
         Once `main` has begun, no signal is lost, whatever libraries do.
     """
+    _prepare_streams()
     # The log level of TensorFlow's C++ code, read at its import.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     signals = _Signals()
@@ -54,7 +123,7 @@ def run(main, argv=None):
         signals.restore()
         _is_unread()
     if signals.received:
-        sys.stderr.write("stopped\n")
+        print_notes("stopped")
         return 128 + signals.received
     return status
 
@@ -69,12 +138,12 @@ def _status_of(error):
         # A newline, because a long text that failed is not kept to be flushed.
         if isinstance(error, BrokenPipeError) and _is_unread("\n"):
             return 141
-        sys.stderr.write(f"error: {_message(error)}\n")
+        print_notes(f"error: {_message(error)}")
         return 1
     told = _told_of_tensorflow(error)
     if told is None:
         return None
-    sys.stderr.write(f"error: {told}\n")
+    print_notes(f"error: {told}")
     return 1
 
 
@@ -231,8 +300,6 @@ def _is_unread(more=""):
     Returns:
         bool.
     """
-    if sys.stdout is None:  # closed by the shell
-        return False
     try:
         sys.stdout.write(more)
         sys.stdout.flush()
@@ -337,7 +404,8 @@ class Parser(argparse.ArgumentParser):
             message += did_you_mean(choice[1], choices)
         message = message.replace("unrecognized arguments", "unknown arguments")
         end = "" if message.endswith("?") else "."
-        self.exit(2, f"error: {message}{end} {self.prog} --help explains.\n")
+        line = f"error: {message}{end} {self.prog} --help explains."
+        self.exit(2, f"{printable(line)}\n")
 
 
 def parse(parser, argv=None, may_be_empty=()):
@@ -377,8 +445,7 @@ def tell(options, work):
         work: str, such as "training a tokenizer".
     """
     if not options.quiet:
-        sys.stderr.write(f"{work}, which takes from seconds to minutes\n")
-        sys.stderr.flush()
+        print_notes(f"{work}, which takes from seconds to minutes")
 
 
 def refuse_empty(parser, options, may_be_empty=()):
@@ -405,7 +472,7 @@ def warnings_in_a_line():
 
     def write(message, category, *where, **arguments):
         if issubclass(category, UserWarning):
-            sys.stderr.write(f"warning: {message}\n")
+            print_notes(f"warning: {' '.join(str(message).split())}")
         else:
             show(message, category, *where, **arguments)
 
@@ -424,4 +491,9 @@ def _message(error):
         )
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}."
+    if isinstance(error, UnicodeEncodeError):  # by TensorFlow, of a path
+        return (
+            f"{error.object[:200]!r} is not UTF-8, as it must be. Rename the "
+            "file, or correct the text."
+        )
     return " ".join(str(error).split())

@@ -17,14 +17,14 @@ import uuid
 
 from data_pipeline.base import hub
 from data_pipeline.base import urls
+from data_pipeline.base.command_line import printable
 from data_pipeline.base.limits import MOST_JSON_BYTES
 from data_pipeline.base.limits import check_length
+from data_pipeline.base.limits import shown
 
 # Prefix of the names of files that are being written.
 _UNFINISHED = ".tmp-"
 _CHUNK = 1 << 24
-# Ends of lines for `str.splitlines` and for some readers.
-_ENDS_OF_LINES = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"}
 # AT_FDCWD and RENAME_EXCHANGE of Linux.
 _HERE, _EXCHANGE = -100, 2
 
@@ -45,14 +45,17 @@ def as_path(path):
         same methods.
 
     Raises:
-        ValueError: if it has another scheme.
+        ValueError: if it has another scheme, no file can have that name, or
+            it needs a home directory and there is none.
         OSError: if a model of the hub cannot be fetched.
     """
     text = os.fspath(path)
+    if not is_path(text):
+        raise ValueError(f"{text!r} cannot be the name of a file.")
     scheme, separator, _ = text.partition("://")
     if not separator:
         is_home = text == "~" or text.startswith("~/")
-        return pathlib.Path(os.path.expanduser(text) if is_home else text)
+        return pathlib.Path(with_home(text) if is_home else text)
     if text.startswith(urls.DATASETS):
         return urls.UrlPath(text)
     if scheme == "hf":
@@ -65,6 +68,44 @@ def as_path(path):
         return epath.Path(text)
     except KeyError:
         return urls.UrlPath(text)
+
+
+def with_home(path):
+    """A local path or glob with the home directory in place of `~`.
+
+    Args:
+        path: str.
+
+    Returns:
+        str.
+
+    Raises:
+        ValueError: if there is no home directory, as in some containers.
+    """
+    expanded = os.path.expanduser(path)
+    is_lost = expanded == path or os.environ.get("HOME") == ""
+    if is_lost and (path == "~" or path.startswith("~/")):
+        raise ValueError(
+            f"{path}: this user has no home directory. Set the variable HOME, "
+            "or give the whole path."
+        )
+    return expanded
+
+
+def refuse_pipe(path):
+    """Refuse what can be read only once.
+
+    Args:
+        path: path, of `as_path`.
+
+    Raises:
+        ValueError: it is a pipe, a terminal or another device.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(
+            f"{path} is a pipe, a terminal or a device, and input is read more "
+            "than once: write its content to a file first."
+        )
 
 
 def is_remote(path):
@@ -280,6 +321,29 @@ def write_json(file, value, **options):
     write_bytes(file, (text + "\n").encode())
 
 
+def parse_json(text):
+    """The value of JSON text.
+
+    Args:
+        text: str or bytes.
+
+    Raises:
+        ValueError: if it is not JSON, or an object has two equal keys, of which
+            Python would take the last.
+        RecursionError: if it is nested too deeply.
+    """
+    return json.loads(text, object_pairs_hook=_as_dict)
+
+
+def _as_dict(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {shown(twice)} is there twice")
+    return values
+
+
 def read_json(file):
     """The value of a JSON file.
 
@@ -288,7 +352,7 @@ def read_json(file):
     """
     check_length(file, size_of(file), MOST_JSON_BYTES)
     try:
-        return json.loads(as_path(file).read_text(encoding="utf-8"))
+        return parse_json(as_path(file).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not a JSON file: {error}.") from error
 
@@ -308,10 +372,11 @@ def json_line(value):
         value: dict or list of JSON's types.
 
     Returns:
-        str, with its end. Lone surrogates, which UTF-8 lacks, and the
-        characters that some readers take for ends of lines are escaped.
+        str, with its end. Lone surrogates, which UTF-8 lacks, and what
+        `printable` escapes, such as ends of lines for some readers, are
+        escaped.
     """
-    line = json.dumps(value, ensure_ascii=False).translate(_ENDS_OF_LINES)
+    line = printable(json.dumps(value, ensure_ascii=False))
     return line.encode(errors="backslashreplace").decode() + "\n"
 
 
@@ -358,9 +423,20 @@ def sha256_of(file):
 
 
 def is_below(name):
-    """Whether a relative path stays inside its directory, bool."""
+    """Whether a relative path can be, and stays inside its directory, bool."""
     parts = pathlib.PurePosixPath(name).parts
-    return not os.path.isabs(name) and ".." not in parts
+    return is_path(name) and not os.path.isabs(name) and ".." not in parts
+
+
+def is_path(name):
+    """Whether a file can have a name, bool: not with NUL or lone surrogates.
+
+    Those that Python gives to bytes that are not UTF-8 are fine.
+    """
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
 
 
 def names_below(directory, prefix=""):

@@ -8,6 +8,7 @@ from data_pipeline.base import urls
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_model_of_hub
 from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import with_home
 
 
 def check_writable(file, inputs=()):
@@ -33,7 +34,7 @@ def check_writable(file, inputs=()):
     if path.is_dir():
         raise ValueError(f"{path} is a directory; name a file to write.")
     _check_parents(path)
-    for pattern in map(os.path.expanduser, map(os.fspath, inputs)):
+    for pattern in map(with_home, map(os.fspath, inputs)):
         names = [pattern, *glob.glob(pattern, recursive=True)]
         if path.exists() and any(
             os.path.exists(name) and path.samefile(name) for name in names
@@ -51,17 +52,30 @@ def check_directory(path):
         path: str or path.
 
     Raises:
-        ValueError: it is a file, or one is among its parents.
+        ValueError: it is a file or a link that leads nowhere, or one is among
+            its parents.
     """
     path = as_path(path)
     if is_remote(path):
         return
+    _check_link(path)
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; name a directory to write to.")
     _check_parents(path)
 
 
 def _check_parents(path):
-    around = next((one for one in path.parents if one.exists()), None)
-    if around is not None and not around.is_dir():
-        raise ValueError(f"{path} cannot be made: {around} is a file.")
+    for around in path.parents:
+        _check_link(around)
+        if around.exists():
+            if not around.is_dir():
+                raise ValueError(f"{path} cannot be made: {around} is a file.")
+            return
+
+
+def _check_link(path):
+    if path.is_symlink() and not path.exists():
+        raise ValueError(
+            f"{path} is a link that leads nowhere, and nothing can be written "
+            "there. Correct or remove the link."
+        )

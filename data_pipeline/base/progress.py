@@ -3,6 +3,8 @@
 import sys
 import time
 
+from data_pipeline.base.command_line import print_notes
+
 # Work of less time has no bar, and none of these lines.
 _BAR_SECONDS, _LINE_SECONDS = 2.0, 30.0
 _BAR = (
@@ -66,8 +68,7 @@ class Progress:
         now = time.monotonic()
         if self._has_lines and now - self._told >= _LINE_SECONDS:
             self._told = now
-            sys.stderr.write(f"{self._line(now - self._begun)}\n")
-            sys.stderr.flush()
+            print_notes(self._line(now - self._begun))
 
     def _line(self, seconds):
         """str, how far the work is after so many seconds."""

@@ -14,7 +14,6 @@ of its value, its option on the command line and its key in a JSON or YAML file:
 
 import argparse
 import dataclasses
-import json
 import math
 import reprlib
 import sys
@@ -25,6 +24,7 @@ from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.command_line import PRINT_CONFIG
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import parse_json
 from data_pipeline.base.files import size_of
 from data_pipeline.base.limits import MOST_SETTINGS_BYTES
 from data_pipeline.base.limits import check_length
@@ -299,7 +299,7 @@ def read_file(cls, path):
     try:
         # UnicodeDecodeError is a ValueError too.
         text = path.read_text(encoding="utf-8")
-        values = parse_yaml(text) if is_yaml else json.loads(text)
+        values = parse_yaml(text) if is_yaml else parse_json(text)
     except (ValueError, RecursionError) as error:
         reason = str(error).rstrip(".")
         raise ValueError(f"{path} is not a {kind} file: {reason}.") from error

@@ -16,7 +16,9 @@ from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_remote
 from data_pipeline.base.files import local_copy
 from data_pipeline.base.files import names_below
+from data_pipeline.base.files import refuse_pipe
 from data_pipeline.base.files import size_of
+from data_pipeline.base.files import with_home
 from data_pipeline.text import saved_datasets
 from data_pipeline.text.columnar import is_columnar
 from data_pipeline.text.compression import damage_named
@@ -48,12 +50,13 @@ def open_tree(path):
 
     Raises:
         FileNotFoundError: `path` does not exist.
-        ValueError: an archive is damaged.
+        ValueError: an archive is damaged, or it is a pipe or a device.
     """
-    path = as_path(os.path.expanduser(os.fspath(path)))
+    path = as_path(with_home(os.fspath(path)))
     if path.is_dir():
         is_saved = saved_datasets.is_saved(path)
         return Tree(str(path), saved_datasets.STATE if is_saved else None)
+    refuse_pipe(path)
     if not path.is_file():
         raise FileNotFoundError(
             f"there is no file or directory {path}, seen from {os.getcwd()}."

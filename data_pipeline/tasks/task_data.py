@@ -2,8 +2,8 @@
 
 import collections
 import dataclasses
-import sys
 
+from data_pipeline.base.command_line import print_notes
 from data_pipeline.tasks.examples import TaskSpec
 
 _SHOWN_CLASSES = 10
@@ -101,7 +101,7 @@ def tell_guess(guessed):
         guessed: dict of role to column.
     """
     if guessed:
-        sys.stderr.write(f"{described_guess(guessed)}\n")
+        print_notes(described_guess(guessed))
 
 
 def _number(labels):

@@ -12,7 +12,9 @@ import os
 
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_remote
+from data_pipeline.base.files import refuse_pipe
 from data_pipeline.base.files import size_of
+from data_pipeline.base.files import with_home
 from data_pipeline.text.saved_datasets import find_data_files
 
 _BAD_TEXT = {
@@ -85,12 +87,13 @@ def find_files(patterns):
             used.
 
     Returns:
-        list of str, each file once, however often it is named.
+        list of str, each file once, however often it is named, also through
+        links.
 
     Raises:
         FileNotFoundError: a pattern matches no file, or a link to none.
-        ValueError: a pattern names another directory, or a data set that
-            cannot be read.
+        ValueError: a pattern names another directory, a pipe or a device, or a
+            data set that cannot be read.
     """
     if isinstance(patterns, (str, os.PathLike)):
         patterns = [patterns]
@@ -100,14 +103,14 @@ def find_files(patterns):
         files = matches(pattern)
         if not files:
             _explain_no_match(pattern)
-        for file in files:
-            same = file if is_remote(file) else os.path.abspath(file)
+        for file in sorted(files):
+            same = file if is_remote(file) else os.path.realpath(file)
             found.setdefault(same, file)
     return sorted(found.values())
 
 
 def _local_matches(pattern):
-    pattern = os.path.expanduser(pattern)
+    pattern = with_home(pattern)
     if os.path.isfile(pattern):
         return [pattern]
     files = []
@@ -173,7 +176,8 @@ def _remote_matches(pattern):
 
 
 def _explain_no_match(pattern):
-    if as_path(os.path.expanduser(pattern)).is_dir():
+    refuse_pipe(as_path(pattern))
+    if as_path(pattern).is_dir():
         raise ValueError(
             f"`input` must name files, not a directory. Received: input="
             f"{pattern!r}. Name the files in it, such as "

@@ -7,6 +7,7 @@ of several splits holds dataset_dict.json and a folder of a data set a split.
 import posixpath
 
 from data_pipeline.base.files import as_path
+from data_pipeline.base.files import is_path
 from data_pipeline.base.files import read_json_object
 
 STATE = "state.json"
@@ -97,5 +98,5 @@ def _is_name(value):
         and len(value) <= _MOST_CHARACTERS
         and posixpath.basename(value) == value
         and "\\" not in value
-        and "\0" not in value
+        and is_path(value)
     )

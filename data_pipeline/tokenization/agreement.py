@@ -65,11 +65,11 @@ def main(argv=None):
     ]
     differences = agreement(tokenizer, lines)
     share = 1 - len(differences) / max(1, len(lines))
-    sys.stdout.write(
-        f"{len(lines)} lines, {len(differences)} differ, {share:.4%} agree\n"
+    command_line.print_lines(
+        f"{len(lines)} lines, {len(differences)} differ, {share:.4%} agree"
     )
     for position in differences[: options.show]:
-        sys.stdout.write(f"differs: {lines[position]!r}\n")
+        command_line.print_lines(f"differs: {lines[position]!r}")
     return 1 if differences else 0
 
 

@@ -129,7 +129,7 @@ def accents_note(accents, characters):
     return (
         f"note: {accents / characters:.2%} of the characters of this text lose "
         "their accent or mark in this tokenizer, as in the released one; "
-        "train_tokenizer --keep-accents makes one that keeps them\n"
+        "train_tokenizer --keep-accents makes one that keeps them"
     )
 
 

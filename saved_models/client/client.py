@@ -17,12 +17,21 @@ from typing import Any
 import numpy as np
 
 from data_pipeline.base.files import as_path
+from data_pipeline.base.limits import shown
 from saved_models.client.errors import Unavailable
 
 # Seconds before the first retry, doubled for each after, up to the longest.
 # Half as much or half again, at random, so that clients do not come at once.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 2.0
 _MAX_REPLY_BYTES = 2**28
+# NumPy kind of dtype -> one, several of them
+_NAMES = {
+    "O": ("a text", "texts"),
+    "i": ("a whole number", "whole numbers"),
+    "u": ("a whole number", "whole numbers"),
+    "f": ("a number", "numbers"),
+    "b": ("true or false", "true or false"),
+}
 
 
 def connect(
@@ -148,7 +157,7 @@ class Client:
             signature: str.
 
         Returns:
-            dict of name to NumPy array; strings are bytes.
+            dict of name to NumPy array; texts are str.
 
         Raises:
             ValueError: if the server refuses the request, or it has no row;
@@ -172,7 +181,7 @@ class Client:
 
         answer = self._attempt(send)
         _check_answer(answer, gives, max(counts))
-        return answer
+        return as_texts(answer)
 
     def __call__(
         self, texts: list[str], signature: str = "serving_default"
@@ -288,61 +297,94 @@ def request_arrays(inputs, signatures, signature):
             f"the signature {signature!r} takes {', '.join(takes)}. "
             f"Received: {', '.join(sorted(inputs))}."
         )
-    arrays = {}
-    for name, (dtype, sizes) in takes.items():
-        arrays[name] = _array(name, inputs[name], dtype)
-        if arrays[name].ndim != len(sizes):
-            raise ValueError(
-                f"`{name}` must have {len(sizes)} axes, each of one length. "
-                f"Received: {arrays[name].ndim} axes."
-            )
-    return arrays
+    return {
+        name: _array(name, inputs[name], dtype, len(sizes))
+        for name, (dtype, sizes) in takes.items()
+    }
 
 
-def _array(name, value, dtype):
+def described(dtype, rank):
+    """Description of the values of an input, such as "a list of texts".
+
+    Args:
+        dtype: NumPy dtype.
+        rank: int, number of its axes.
+
+    Returns:
+        str.
+    """
+    one, several = _NAMES[dtype.kind]
+    return f"a list of {'lists of ' * (rank - 1)}{several}" if rank else one
+
+
+def _array(name, value, dtype, rank):
     """A NumPy array of the signature's dtype; strings as bytes.
 
     Raises:
-        ValueError: if the value would be another one in that dtype.
+        ValueError: if it has another rank, its lists differ in length, or a
+            value would be another one in that dtype.
     """
-    if dtype.kind in "iu":
-        given = np.asarray(value)
-        if given.dtype.kind == "O":
-            given = np.asarray(given.tolist())
-        with np.errstate(invalid="ignore"):  # of NaN, which is told below
-            array = given.astype(dtype) if given.dtype.kind in "biuf" else None
-        if array is None or not np.array_equal(array, given):
-            if array is None:
-                is_wrong = [not isinstance(x, int) for x in given.flat]
-            else:
-                is_wrong = (array != given).reshape(-1)
-            wrong = given.reshape(-1)[is_wrong]
-            raise ValueError(
-                f"`{name}` must be integers of {dtype.name}. Received: "
-                f"{wrong[:1].tolist()}."
-            )
-        return array
-    if dtype.kind != "O":
-        with np.errstate(over="ignore"):
-            array = np.asarray(value, dtype)
-        given = np.asarray(value)
-        lost = ~np.isfinite(array)
-        if lost.any() and (
-            given.dtype.kind == "O" or np.isfinite(given[lost]).any()
-        ):
-            raise ValueError(
-                f"`{name}` must be numbers of {dtype.name}. Received: "
-                f"{given[lost][:1].tolist()}."
-            )
-        return array
-    array = np.asarray(value, object)
+    expected = f"`{name}` must be {described(dtype, rank)}"
+    try:
+        given = np.asarray(value, object if dtype.kind == "O" else None)
+        if given.dtype.kind not in "biuf":
+            given = np.asarray(value, object)
+    except ValueError as error:
+        raise ValueError(f"{expected}; its lists differ in length.") from error
+    if given.ndim != rank:
+        raise ValueError(f"{expected}. Received: {shown(value)}.")
+    kind = _texts if dtype.kind == "O" else _numbers
+    array, wrong = kind(given, dtype)
+    if wrong:
+        of = f" of {dtype.name}" if dtype.kind in "iuf" else ""
+        raise ValueError(f"{expected}{of}. Received: {shown(wrong[0])}.")
+    return array
+
+
+def _texts(given, dtype):
+    """Texts as bytes, and those that are none: an array and a list."""
     flat = [
         text.encode() if isinstance(text, str) else text
-        for text in array.reshape(-1).tolist()
+        for text in given.reshape(-1).tolist()
     ]
-    wrong = [x for x in flat if not isinstance(x, bytes)]
-    if wrong:
-        raise ValueError(f"`{name}` must be texts. Received: {wrong[0]!r}.")
-    result = np.empty(len(flat), object)
-    result[:] = flat
-    return result.reshape(array.shape)
+    array = np.empty(len(flat), dtype)
+    array[:] = flat
+    wrong = [text for text in flat if not isinstance(text, bytes)]
+    return array.reshape(given.shape), wrong
+
+
+def _numbers(given, dtype):
+    """Numbers in a dtype, and those that it does not have."""
+    if dtype.kind == "b" and given.dtype.kind != "b":
+        return None, given.reshape(-1).tolist()
+    if given.dtype.kind == "O":  # other values, or integers of many digits
+        limits = (np.finfo if dtype.kind == "f" else np.iinfo)(dtype)
+        low, high = np.array([limits.min, limits.max]).tolist()
+        wrong = [
+            x
+            for x in given.reshape(-1).tolist()
+            if not isinstance(x, (int, float)) or x < low or x > high
+        ]
+        if wrong:
+            return None, wrong
+        given = given.astype(float)
+    with np.errstate(invalid="ignore", over="ignore"):
+        array = given.astype(dtype)
+    if dtype.kind == "f":
+        is_wrong = ~np.isfinite(array) & np.isfinite(given)
+    else:
+        is_wrong = array != given
+    return array, given[is_wrong].tolist()
+
+
+def as_texts(answer):
+    """Arrays of an answer, those of bytes as str.
+
+    Args:
+        answer: dict of name to NumPy array.
+    """
+    decode = np.frompyfunc(lambda text: text.decode(errors="replace"), 1, 1)
+    return {
+        name: decode(array) if array.dtype == object else array
+        for name, array in answer.items()
+    }

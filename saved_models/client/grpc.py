@@ -7,6 +7,7 @@ package of Google, not this module.
 import numpy as np
 
 from data_pipeline.base.files import as_path
+from saved_models.client.errors import InvalidRequest
 from saved_models.client.errors import Unavailable
 
 _OPTIONS = (
@@ -126,8 +127,9 @@ class GrpcTransport:
                 raise TimeoutError(
                     f"{url} gave no answer within {timeout:.1f} s."
                 ) from error
+            if code == grpc.StatusCode.INVALID_ARGUMENT:
+                raise InvalidRequest(message) from error
             refused = (
-                grpc.StatusCode.INVALID_ARGUMENT,
                 grpc.StatusCode.NOT_FOUND,
                 grpc.StatusCode.FAILED_PRECONDITION,
                 grpc.StatusCode.OUT_OF_RANGE,

@@ -7,7 +7,9 @@ import numpy as np
 
 from data_pipeline.base.files import local_copy
 from data_pipeline.base.urls import UrlPath
+from saved_models.client.client import as_texts
 from saved_models.client.client import request_arrays
+from saved_models.client.errors import InvalidRequest
 
 _WHERE = "\n\t [["  # TensorFlow's messages name the operation after this
 # Errors of Python's loader for a SavedModel that is cut off or was changed.
@@ -102,7 +104,7 @@ class Predictor:
             signature: str.
 
         Returns:
-            dict of output name to NumPy array; strings are bytes.
+            dict of output name to NumPy array; texts are str.
 
         Raises:
             ValueError: if the export has no such signature, or it does not
@@ -122,11 +124,16 @@ class Predictor:
             outputs = self._functions[signature](**tensors)
         except tf.errors.OpError as error:
             refused = isinstance(error, tf.errors.InvalidArgumentError)
-            kind = ValueError if refused else RuntimeError
+            kind = InvalidRequest if refused else RuntimeError
             # The cause is the last line, below the stack traces.
             message = error.message.split(_WHERE)[0].strip()
             raise kind(message.rsplit("\n", 1)[-1]) from error
-        return {name: value.numpy() for name, value in outputs.items()}
+        return as_texts(
+            {
+                name: np.asarray(value.numpy(), value.dtype.as_numpy_dtype)
+                for name, value in outputs.items()
+            }
+        )
 
     def signatures(self) -> dict:
         """See `client.Client.signatures`."""

@@ -11,6 +11,8 @@ import numpy as np
 import urllib3
 from urllib3 import exceptions
 
+from data_pipeline.base.files import parse_json
+from saved_models.client.errors import InvalidRequest
 from saved_models.client.errors import Unavailable
 
 _DTYPES = {
@@ -26,6 +28,7 @@ _CHUNK = 1 << 16
 _AWAY = (429, 502, 503)
 # TensorFlow Serving's status code for INTERNAL, UNIMPLEMENTED and so on.
 _FAILED = 500
+_INVALID = (400, 413)  # INVALID_ARGUMENT, and a proxy's for a long request
 _TOO_LATE = 504  # DEADLINE_EXCEEDED
 
 
@@ -97,7 +100,7 @@ class RestTransport:
         if reply.status != 200:
             raise _refusal(url, reply, content)
         try:
-            return json.loads(content)
+            return parse_json(content)
         except (ValueError, RecursionError) as error:
             raise RuntimeError(f"{url} did not answer in JSON.") from error
 
@@ -209,7 +212,7 @@ def _refusal(url, reply, content):
         return TimeoutError(message)
     if reply.status >= _FAILED:
         return RuntimeError(message)
-    return ValueError(message)
+    return (InvalidRequest if reply.status in _INVALID else ValueError)(message)
 
 
 def _pool(url, ca_file):
@@ -263,7 +266,11 @@ def _to_json(value):
 
 def _from_json(value, dtype, shape):
     if dtype.kind != "O":
-        array = np.asarray(value, dtype)
+        array = np.asarray(value)
+        kinds = {"f": "iuf", "i": "iu", "u": "iu"}.get(dtype.kind, dtype.kind)
+        if array.size and array.dtype.kind not in kinds:
+            raise ValueError("other values than numbers of this kind")
+        array = array.astype(dtype)
     else:
         array = np.asarray(_to_bytes(value), object)
     if not array.size:

@@ -12,20 +12,15 @@ import re
 import numpy as np
 
 from data_pipeline.base.files import as_path
+from data_pipeline.base.files import parse_json
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.archives import is_archive
 from data_pipeline.tasks.table import is_table
+from saved_models.client.client import described
 from saved_models.client.client import inputs_of
+from saved_models.client.errors import InvalidRequest
 
 _MOST_SHOWN = 60  # characters of a value in a message
-# NumPy kind of dtype -> one, several of them
-_NAMES = {
-    "O": ("a text", "texts"),
-    "i": ("a whole number", "whole numbers"),
-    "u": ("a whole number", "whole numbers"),
-    "f": ("a number", "numbers"),
-    "b": ("true or false", "true or false"),
-}
 
 
 def read_lines_or_table(file, columns=None):
@@ -56,7 +51,7 @@ def read_lines_or_table(file, columns=None):
 
 
 def read_texts(file):
-    """Read the lines of a file that are not blank.
+    """Read the lines of a file, blank ones too.
 
     Args:
         file: str or path of texts in UTF-8, one a line.
@@ -75,31 +70,35 @@ def read_texts(file):
         raise ValueError(
             f"{file} is not UTF-8 at byte {error.start}; convert it first."
         ) from error
-    return [line for line in lines if line.strip()]
+    return lines if lines[-1] else lines[:-1]
 
 
 def read_json_lines(file):
     """Read the objects of a file.
 
     Args:
-        file: str or path of JSON lines in UTF-8; blank lines are skipped.
+        file: str or path of JSON lines in UTF-8.
 
     Returns:
-        (rows, places): list of dict, and list of str, the line of each.
+        (rows, places): list of dict, None for a blank line before the last
+        object; and list of str, the line of each.
 
     Raises:
         ValueError: if a line is no JSON object; the message names it.
         OSError: if the file cannot be read.
     """
     rows, places = [], []
-    content = _content(file)
+    content = _content(file).rstrip()
+    if not content:
+        return rows, places
     # Not `splitlines`: JSON may contain U+2028 and the like.
     for number, line in enumerate(content.split(b"\n"), start=1):
-        if not line.strip():
-            continue
         places.append(f"{file}, line {number}")
+        if not line.strip():
+            rows.append(None)
+            continue
         try:
-            rows.append(json.loads(line.decode()))
+            rows.append(parse_json(line.decode()))
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"{places[-1]}: this is not JSON: {error}"
@@ -121,7 +120,7 @@ def check_rows(rows, places, signatures, signature):
     """Refuse rows that do not fit a signature.
 
     Args:
-        rows: list of dict.
+        rows: list of dict, or None for a blank line.
         places: list of str, where each row comes from.
         signatures: dict, see `Client.signatures`.
         signature: str.
@@ -133,6 +132,8 @@ def check_rows(rows, places, signatures, signature):
     """
     takes = inputs_of(signatures, signature)
     for row, place in zip(rows, places, strict=True):
+        if row is None:
+            continue
         try:
             _check_names(row, takes, signatures, signature)
             for name, (dtype, sizes) in takes.items():
@@ -157,10 +158,7 @@ def _check_names(row, takes, signatures, signature):
 
 
 def _check_value(name, value, dtype, sizes):
-    one, several = _NAMES[dtype.kind]
-    expected = one
-    if sizes:
-        expected = "a list of " + "lists of " * (len(sizes) - 1) + several
+    expected = described(dtype, len(sizes))
     try:
         shape = _shape(value, dtype)
     except ValueError as error:
@@ -185,7 +183,7 @@ def _shape(value, dtype):
     """Sizes of nested lists; raises ValueError if values do not fit."""
     if not isinstance(value, list):
         if not _fits(value, dtype):
-            raise ValueError(f"{_shown(value)} is not {_NAMES[dtype.kind][0]}")
+            raise ValueError(f"{_shown(value)} is not {described(dtype, 0)}")
         return ()
     shapes = {_shape(item, dtype) for item in value}
     if len(shapes) > 1:
@@ -225,18 +223,19 @@ def ask_rows(export, rows, signature, batch_size=32, places=None):
 
     Args:
         export: Predictor or Client.
-        rows: list of dict that the signature takes.
+        rows: list of dict that the signature takes, or None for a blank line.
         signature: str.
         batch_size: int, rows of a request at most. Default 32.
-        places: list of str, where each row comes from, for messages.
+        places: list of str, where each row comes from.
 
     Yields:
         dict of output name to NumPy array or scalar, the answer to each row in
-        turn; strings are bytes.
+        turn; texts are str. For a row that the export refuses, and for a blank
+        line, a ValueError that names its place.
 
     Raises:
-        ValueError: if `batch_size` is less than 1, or the export refuses a
-            batch; the message names its rows.
+        ValueError: if `batch_size` is less than 1, or all rows are refused,
+            such as without authorization.
     """
     if batch_size < 1:
         raise ValueError(
@@ -244,26 +243,40 @@ def ask_rows(export, rows, signature, batch_size=32, places=None):
         )
     places = places or [f"row {number}" for number in range(1, len(rows) + 1)]
     for batch in _batches(rows, batch_size):
-        inputs = {
-            name: [rows[number][name] for number in batch]
-            for name in rows[batch[0]]
-        }
-        try:
-            answers = export.predict(inputs, signature)
-        except ValueError as error:
-            where = places[batch[0]]
-            if len(batch) > 1:
-                where = f"between {where} and {places[batch[-1]]}"
-            raise ValueError(f"{where}: {error}") from error
-        for row in range(len(batch)):
-            yield {name: value[row] for name, value in answers.items()}
+        yield from _ask(
+            *(export, [rows[number] for number in batch], signature),
+            [places[number] for number in batch],
+        )
+
+
+def _ask(export, rows, signature, places):
+    """Answers to rows of one shape, list of dict and ValueError."""
+    if rows[0] is None:
+        return [ValueError(f"{place}: the line is blank.") for place in places]
+    inputs = {name: [row[name] for row in rows] for name in rows[0]}
+    try:
+        answers = export.predict(inputs, signature)
+    except InvalidRequest as error:
+        if len(rows) == 1:
+            return [ValueError(f"{places[0]}: {error}")]
+        # One of them is to blame.
+        return [
+            answer
+            for row, place in zip(rows, places, strict=True)
+            for answer in _ask(export, [row], signature, [place])
+        ]
+    return [
+        {name: value[number] for name, value in answers.items()}
+        for number in range(len(rows))
+    ]
 
 
 def _batches(rows, batch_size):
     """Lists of numbers of rows."""
 
     def shapes(number):
-        return {name: np.shape(value) for name, value in rows[number].items()}
+        row = rows[number]
+        return row and {name: np.shape(value) for name, value in row.items()}
 
     for _, run in itertools.groupby(range(len(rows)), shapes):
         run = list(run)

@@ -270,6 +270,18 @@ def test_progress_is_shown_in_one_way():
     assert found == {"data_pipeline.base.progress", log}
 
 
+def test_lines_are_printed_in_one_place():
+    """`print_lines` and `print_notes` escape control characters."""
+    wrong = [
+        name
+        for name in MODULES
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("print", "sys.stderr.write")
+    ]
+    assert not wrong
+
+
 def test_no_name_says_nothing():
     empty = {"utils", "util", "misc", "common", "helpers", "helper"}
     assert not [name for name in MODULES if empty & set(name.split("."))]

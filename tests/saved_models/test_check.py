@@ -12,6 +12,7 @@ from saved_models import export
 from saved_models.check import TOLERANCES
 from saved_models.check import check
 from saved_models.check import read_file
+from saved_models.client.client import as_texts
 from saved_models.settings import ExportSettings
 from tests.support import finetuning_fixtures
 from tests.support.export_fixtures import LENGTH
@@ -51,6 +52,7 @@ class Export:
 
     def predict(self, inputs, signature):
         answer = ask(self._signatures[signature].function, **inputs)
+        answer = as_texts(answer)
         return self._changed(answer) if self._changed else answer
 
 
@@ -127,7 +129,7 @@ def spoilt(output):
         name = output if output in answer else "scores"
         value = answer[name]
         if value.dtype == object:
-            value = np.where(value == value.flat[0], b"none", value)
+            value = np.where(value == value.flat[0], "none", value)
         elif value.dtype.kind == "f":
             value = value + np.abs(value).max(initial=1) / 100
         else:

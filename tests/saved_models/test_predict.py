@@ -45,7 +45,7 @@ def write_rows(directory, rows):
 
 def test_blanks_are_filled(capsys, pretrainer_export, tmp_path):
     file = tmp_path / "texts.txt"
-    file.write_text("\n  \nσοφος größer\n", encoding="utf-8")
+    file.write_text("\nσοφος größer\n", encoding="utf-8")
     texts = [TEXT, "nothing", "<mask> de <mask>"]
     options = [x for text in texts for x in ("--text", text)]
     # NAME, whose largest version is asked.
@@ -53,10 +53,10 @@ def test_blanks_are_filled(capsys, pretrainer_export, tmp_path):
     lines = answered(
         *(capsys, "--model", place, *options, "--file", file),
         warning="warning: a text must have a blank, <mask>, to be filled in. "
-        "Received: 'nothing' and 1 more.\n",
+        "Received: 'nothing' and 2 more.\n",
     )
-    assert [line["text"] for line in lines] == [*texts, "σοφος größer"]
-    assert [len(line["candidates"]) for line in lines] == [1, 0, 2, 0]
+    assert [line["text"] for line in lines] == [*texts, "", "σοφος größer"]
+    assert [len(line["candidates"]) for line in lines] == [1, 0, 2, 0, 0]
     expected = log_probabilities(shared_model(), TEXT)[0]
     best = np.argsort(expected)[::-1][:4]
     tokenizer = tiny_tokenizer()
@@ -95,7 +95,7 @@ def test_fill():
 
 def test_a_line_of_words_ends_with_its_own():
     """Rows of one batch are as wide as its longest one."""
-    answer = {"count": 1, "words": np.array([b"a", b""], object)}
+    answer = {"count": 1, "words": np.array(["a", ""], object)}
     line = json.loads(predict.as_line({"text": "a"}, answer))
     assert line == {"text": "a", "count": 1, "words": ["a"]}
     line = predict.as_line({"text": "a\u2028b\x85"}, {"score": np.float32(0.1)})
@@ -136,9 +136,22 @@ def test_rows_of_inputs(
     assert [line["token_ids"] for line in lines] == ids
     assert all(abs(sum(line["scores"]) - 1) < 1e-5 for line in lines)
     rows[1]["padding_mask"] = [1]
-    file = write_rows(tmp_path, rows[1:])
-    line = refused(capsys, predict.main, *options, file)
-    assert "rows.jsonl, line 1: assertion failed: [`padding_mask` mus" in line
+    # An answer or an error a line.
+    file = write_rows(tmp_path, [rows[0], rows[1], rows[0], rows[1]])
+    file.write_text("\n" + file.read_text() + "\n\n")
+    capsys.readouterr()
+    assert run(predict.main, [*map(str, options), str(file)]) == 1
+    captured = capsys.readouterr()
+    lines = [json.loads(line) for line in captured.out.splitlines()]
+    errors = [line.get("error") for line in lines]
+    assert errors[0] == f"{file}, line 1: the line is blank."
+    assert errors[1] is errors[3] is None and "scores" in lines[3]
+    for place, number in ((2, 3), (4, 5)):
+        assert lines[place]["token_ids"] == ids[1]
+        message = f"{file}, line {number}: assertion failed: [`padding_mask` "
+        assert errors[place].startswith(message)
+    line = "error: 3 of 5 rows have no answer; see `error` in their lines.\n"
+    assert captured.err == line
 
 
 def test_predict_tells_how_far_it_is(
@@ -209,8 +222,12 @@ def test_predict_refuses(capsys, tmp_path, classifier_export, monkeypatch):
         given = (place, "x", "--text", "a", *option)
         assert message in refused(capsys, predict.main, *given)
     predictor = saved_models.load(classifier_export)
-    with pytest.raises(ValueError, match="`text` must have 1 axes.* 2 axes"):
+    with pytest.raises(
+        ValueError, match="must be a list of texts. Received: ..'a"
+    ):
         predictor([["a"]])
+    with pytest.raises(ValueError, match="a list of texts. Received: 'a'."):
+        predictor("a")
     with pytest.raises(ValueError, match="takes .*_pair.* Received: text"):
         predictor(["a"], "pairs")
 

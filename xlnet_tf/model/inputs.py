@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from data_pipeline.base.limits import shown
 from data_pipeline.base.suggestions import closest
 from xlnet_tf.model.sizes import sizes_of
 
@@ -107,25 +108,39 @@ def check_features(features, config):
     """
     features = given_features(features)
     refuse_features(features, "XLNetBackbone", _NOT_OF_XLNET)
-    memories = features.get("memories")
-    if memories is not None and len(memories) != config.num_layers:
-        raise ValueError(
-            "`memories` must hold one tensor a layer, "
-            f"{config.num_layers} in all. Received: {len(memories)}."
-        )
-    if memories is not None:
-        rows, length = features["token_ids"].shape[0], None
-        for layer in range(config.num_layers):
-            expected = rows, length, config.hidden_dim
-            check_shape("memories", memories[layer], "BMD", expected)
-            length = memories[layer].shape[1]
-        expected = rows, length
-        check_shape("memory_mask", features.get("memory_mask"), "BM", expected)
+    _check_memories(features, config)
     if "is_reversed" in features:
         features["is_reversed"] = ops.cast(features["is_reversed"], "bool")
     elif config.reverse_half_batch:
         features["is_reversed"] = _second_half(features["token_ids"])
     return features
+
+
+def _check_memories(features, config):
+    """Refuse memories that are not those of the layers and rows."""
+    memories = features.get("memories")
+    if memories is None:
+        return
+    count = config.num_layers
+    is_list = isinstance(memories, (list, tuple))
+    if not is_list or len(memories) != count:
+        found = len(memories) if is_list else type(memories).__name__
+        raise ValueError(
+            f"`memories` must be a list of one tensor a layer, {count} in all. "
+            f"Received: {found}."
+        )
+    rows, length = features["token_ids"].shape[0], None
+    for memory in memories:
+        if not hasattr(memory, "shape"):
+            raise ValueError(
+                "`memories` must be a list of tensors. Received: "
+                f"{shown(memory)} in it."
+            )
+        expected = rows, length, config.hidden_dim
+        check_shape("memories", memory, "BMD", expected)
+        length = memory.shape[1]
+    expected = rows, length
+    check_shape("memory_mask", features.get("memory_mask"), "BM", expected)
 
 
 def given_features(features):
@@ -149,18 +164,23 @@ def given_features(features):
             "the features need `token_ids` of shape [B, T]. "
             f"Received: {', '.join(sorted(features)) or 'none'}."
         )
+    _check_shapes(features)
+    features["token_ids"] = ops.cast(features["token_ids"], "int32")
+    return features
+
+
+def _check_shapes(features):
+    """Refuse features whose axes are not those of `token_ids`."""
     shape = tuple(features["token_ids"].shape)
     if len(shape) != 2 or shape[1] == 0:
         raise ValueError(
             "`token_ids` must have the shape [B, T], T at least 1. Received: "
             f"shape={shape}."
         )
-    features["token_ids"] = ops.cast(features["token_ids"], "int32")
     sizes = dict(zip("BT", shape, strict=True))
     for name, axes in _AXES.items():
         expected = tuple(map(sizes.get, axes))
         check_shape(name, features.get(name), axes, expected)
-    return features
 
 
 def check_shape(name, value, axes, expected):
@@ -274,9 +294,10 @@ def find_target_positions(features):
 
 
 def check_values(features, config, of_tasks):
-    """Refuse features of wrong types, and wrong values where they are known.
+    """Refuse wrong types and shapes, and wrong values where they are known.
 
-    Called before Keras makes tensors of them: JAX cuts integers to 32 bits.
+    Called before Keras makes tensors of them: JAX cuts integers to 32 bits,
+    and Keras has no words for lists and for features of other rows.
 
     Args:
         features: dict as a model takes it, or `token_ids` alone.
@@ -290,6 +311,10 @@ def check_values(features, config, of_tasks):
     features = _read(features, of_tasks)
     shape = getattr(features.get("token_ids"), "shape", None)
     num_tokens = shape[-1] if shape and len(shape) else None
+    if shape and (len(shape) == 2 or not of_tasks):  # those of choices have 3
+        _check_shapes(features)
+        if config.layout == "xlnet":
+            _check_memories(features, config)
     for name, (least, most) in _ranges(config, num_tokens).items():
         values = _values_of(features, name, _INTEGERS)
         if values is None:
@@ -396,6 +421,11 @@ def _ranges(config, num_tokens):
 def _values_of(features, name, kinds):
     """The values of a feature if they are known; refuses other types."""
     value = features.get(name)
+    if isinstance(value, (list, tuple, str, int, float)):
+        raise ValueError(
+            f"`{name}` must be an array or a tensor, with rows of one length. "
+            f"Received: {shown(value)}."
+        )
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         return None

@@ -6,7 +6,6 @@ No other file distinguishes TPU, GPU and CPU strategies.
 import contextlib
 import faulthandler
 import functools
-import json
 import os
 import pathlib
 import re
@@ -19,7 +18,10 @@ import warnings
 
 import tensorflow as tf
 
+from data_pipeline.base.command_line import printable
+from data_pipeline.base.files import parse_json
 from data_pipeline.base.limits import first_line
+from data_pipeline.base.limits import shown
 from data_pipeline.base.settings import check_value
 from xlnet_tf.training.settings import STRATEGIES
 
@@ -281,8 +283,8 @@ def _tf_config():
     """dict of TF_CONFIG, with the dicts `cluster` and `task`."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
-        config = json.loads(text)
-    except ValueError as error:
+        config = parse_json(text)
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"the environment variable TF_CONFIG is not JSON: {error}."
         ) from error
@@ -325,9 +327,29 @@ def _check_tf_config():
     task = config["task"]
     index, kind = task.get("index"), task.get("type", "worker")
     is_worker = isinstance(index, int) and 0 <= index < len(workers)
-    are_addresses = all(isinstance(x, str) for x in workers)
-    if not (is_worker and are_addresses and kind == "worker"):
+    if not (is_worker and kind == "worker"):
         raise _wrong_tf_config()
+    for address in workers:
+        if not _is_address(address):
+            raise ValueError(
+                "TF_CONFIG: `cluster.worker` must have addresses of the form "
+                f"HOST:PORT. Received: {shown(address)}."
+            )
+        if workers.count(address) > 1:
+            raise ValueError(
+                "TF_CONFIG: `cluster.worker` must have the address of each "
+                f"worker once. Received: {shown(address)} "
+                f"{workers.count(address)} times."
+            )
+
+
+def _is_address(address):
+    """Whether a value is the HOST:PORT of a worker, bool."""
+    if not isinstance(address, str):
+        return False
+    host, _, port = address.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) < 2**16
+    return is_port and re.fullmatch(r"[\w.-]+|\[[\w.:%]+\]", host) is not None
 
 
 def _tpu(address):
@@ -409,7 +431,7 @@ def deadline(seconds, message):
         command = [sys.executable, "-I", "-S", "-c", _BESIDE]
         stack.enter_context(
             subprocess.Popen(
-                [*command, str(seconds), message],
+                [*command, str(seconds), printable(message)],
                 stdin=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C does not reach it
             )

@@ -6,7 +6,6 @@ Shapes: R rows.
 """
 
 import functools
-import sys
 import typing
 import warnings
 
@@ -14,6 +13,7 @@ import keras
 import numpy as np
 
 from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.command_line import print_lines
 from data_pipeline.base.files import remove
 from data_pipeline.base.files import written_whole
 from data_pipeline.base.models import RESULTS_FILE
@@ -131,8 +131,8 @@ def finetune(settings, backend, data, begun=None):
         return 0, None
     results = read_results(run.output)
     is_one = run.settings.seeds is None
-    sys.stdout.write(
-        finetuning_ending(run.output, results, predicted, not is_done, is_one)
+    print_lines(
+        *finetuning_ending(run.output, results, predicted, not is_done, is_one)
     )
     return 0, results
 
@@ -337,8 +337,9 @@ def first_lines(run, task, model):
     settings, data = task.settings, task.data
     held_out = ", ".join(f"{len(x):,} {k}" for k, x in data.evaluation.items())
     start = "random weights" if settings.random_start else "weights"
-    epochs = f"{settings.steps * settings.batch_size / len(task.rows):.1f}"
-    padding = batches_of(run, task, model, task.rows).padding()
+    batches = batches_of(run, task, model, task.rows)
+    # Rows that do not fill the last batch of an epoch are left out.
+    epochs = f"{settings.steps / max(1, batches.steps_per_epoch):.1f}"
     return [
         f"task      {data.title()}",
         f"examples  {len(data.train):,} to train on, {held_out}",
@@ -350,7 +351,7 @@ def first_lines(run, task, model):
         f"strategy  {run.backend.describe()}",
         f"steps     {settings.steps} of {settings.batch_size} rows = {epochs} "
         f"epochs, evaluated every {settings.evaluation_interval}; "
-        f"{padding:.0%} of the tokens are padding",
+        f"{batches.padding():.0%} of the tokens are padding",
         *task.notes,
     ]
 

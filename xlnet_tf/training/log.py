@@ -9,6 +9,9 @@ import time
 import tensorflow as tf
 import tqdm
 
+from data_pipeline.base.command_line import print_lines
+from data_pipeline.base.command_line import print_notes
+from data_pipeline.base.command_line import printable
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import read_json_lines
 from data_pipeline.base.files import write_bytes
@@ -48,8 +51,7 @@ def tell_first_lines(lines, checkpoints):
     lines += [f"skipped   damaged checkpoint {x}" for x in checkpoints.skipped]
     if checkpoints.restored:
         lines.append(f"resume    from {checkpoints.restored}")
-    sys.stdout.write("".join(line + "\n" for line in lines))
-    sys.stdout.flush()  # before the progress, which goes to stderr
+    print_lines(*lines)
 
 
 def draw_losses(directory):
@@ -110,9 +112,9 @@ class MetricsLog:
                     directory / "train", self._global_step, self._total_steps
                 )
         if not self._quiet:
-            sys.stderr.write(
+            print_notes(
                 "the first step is traced and compiled, which takes from "
-                "seconds to minutes\n"
+                "seconds to minutes"
             )
             if sys.stderr.isatty():
                 self._bar = tqdm.tqdm(
@@ -312,4 +314,4 @@ def is_peak(loss, before):
 
 def _tell(text):
     """Write a line above the bar, if there is one."""
-    tqdm.tqdm.write(text, file=sys.stderr)
+    tqdm.tqdm.write(printable(text), file=sys.stderr)

@@ -8,12 +8,12 @@ checkpoint and evaluates, where these are due.
 import dataclasses
 import enum
 import math
-import sys
 import time
 from collections.abc import Callable
 
 from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.checksums import write_listed
+from data_pipeline.base.command_line import print_notes
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import read_json_object
 from xlnet_tf.training.devices import holds_anywhere
@@ -139,8 +139,8 @@ def train(run, training, checkpoints):
             checkpoints.save()
         if ending is not Ending.STOPPED:
             return 0
-        sys.stderr.write(
-            f"stopped at step {step}; the same command goes on from there\n"
+        print_notes(
+            f"stopped at step {step}; the same command goes on from there"
         )
         return stop.exit_status
 

@@ -10,11 +10,12 @@ import functools
 import hashlib
 import itertools
 import math
-import sys
 import typing
 
 import keras
 
+from data_pipeline.base.command_line import print_lines
+from data_pipeline.base.command_line import print_notes
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import write_bytes
 from data_pipeline.base.files import written_whole
@@ -564,9 +565,9 @@ def tell_results(run, data, model):
         data.model_config.vocabulary_size,
         model.objectives[0].predictions,
     )
-    sys.stderr.write(warning)
+    print_notes(*filter(None, [warning]))
     written = [output / MODEL_FILE, picture, *exports]
-    sys.stdout.write(
-        "".join(f"wrote {path}\n" for path in written if path)
-        + pretraining_ending(output, bool(warning), exports)
+    print_lines(
+        *(f"wrote {path}" for path in written if path),
+        *pretraining_ending(output, bool(warning), exports),
     )

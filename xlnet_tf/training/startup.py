@@ -3,6 +3,7 @@
 import os
 
 from data_pipeline.base.files import as_path
+from data_pipeline.base.limits import in_a_line
 from data_pipeline.base.suggestions import did_you_mean
 from xlnet_tf.config.fields import SIZES
 
@@ -12,26 +13,37 @@ def check_backend(work, names=("tensorflow",)):
 
     Args:
         work: str, the work, for the message.
-        names: strs, the backends that can.
+        names: strs, the backends that can; empty for all of Keras.
 
     Returns:
         str, the name of the backend.
 
     Raises:
-        ValueError: if the backend is another, or is not installed.
+        ValueError: if the backend is another, is not installed, or is unknown
+            to Keras, or Keras cannot read its settings.
     """
+    file = os.path.join(os.environ.get("KERAS_HOME", "~/.keras"), "keras.json")
+    where = f'"backend" of {file}'
+    if os.environ.get("KERAS_BACKEND"):
+        where = "the environment variable KERAS_BACKEND"
     try:
         import keras
     except ModuleNotFoundError as error:  # of a backend
         raise ValueError(
-            f"KERAS_BACKEND={os.getenv('KERAS_BACKEND')} needs the package "
-            f"{error.name}, which is not installed: pip install {error.name}."
+            f"the backend that {where} names needs the package {error.name}, "
+            f"which is not installed: pip install {error.name}."
         ) from None
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"Keras cannot be imported ({in_a_line(error)}): correct its "
+            f"settings, {where} or another value of {file}. This package "
+            "needs Keras' backend tensorflow."
+        ) from error
     backend = keras.backend.backend()
-    if backend not in names:
+    if names and backend not in names:
         raise ValueError(
             f"{work} needs Keras' backend {' or '.join(names)}. Received: "
-            f"KERAS_BACKEND={backend}. Presets are read by every backend."
+            f"{backend}, from {where}. Presets are read by every backend."
         )
     return backend
 

@@ -335,6 +335,8 @@ def _load_weights(model, file, strict):
             f"{size_of(file):,} bytes."
         ) from error
     except ValueError as error:
+        if str(error).startswith(f"{file} "):
+            raise
         raise ValueError(
             f"{file} does not fit the model that {CONFIG_FILE} beside it and "
             f"the overrides describe: {in_a_line(error)}."

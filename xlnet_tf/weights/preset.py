@@ -7,6 +7,7 @@ from typing import Any
 
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_model_of_hub
+from data_pipeline.base.files import is_remote
 from data_pipeline.base.files import read_json
 from data_pipeline.base.files import written_whole
 from data_pipeline.base.models import as_model_path
@@ -274,7 +275,21 @@ def open_source(path, config_file=None):
         ValueError: if it holds no known model.
     """
     path = as_model_path(path)
+    _refuse_lost_links(path)
     return FORMATS[detect(path, config_file)](path, config_file)
+
+
+def _refuse_lost_links(path):
+    """Refuse links to no file: the model would be read without that file."""
+    if is_remote(path) or not path.is_dir():
+        return
+    for file in [*path.iterdir(), path / own.VOCABULARY_FILE]:
+        is_hidden = file.name.startswith(".")  # such as the locks of editors
+        if file.is_symlink() and not file.exists() and not is_hidden:
+            raise FileNotFoundError(
+                f"{file} is a link that leads to no file. Correct or remove "
+                "the link."
+            )
 
 
 def detect(path, config_file=None):

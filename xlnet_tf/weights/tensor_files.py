@@ -20,6 +20,7 @@ from data_pipeline.base.files import local_copy
 from data_pipeline.base.files import read_json
 from data_pipeline.base.limits import check_length
 from data_pipeline.base.limits import first_line
+from data_pipeline.base.limits import shown
 from data_pipeline.base.models import as_model_path
 
 WEIGHTS_FILE = "model.safetensors"
@@ -332,17 +333,27 @@ def _checked_arrays(file, handle, stored_bytes):
     """dict of str to h5py.Dataset of an open file."""
     import h5py
 
-    arrays = {}
+    arrays, links = {}, {}
 
     def add(name, item):
         if isinstance(item, h5py.Dataset):
             arrays[name] = item
 
+    def add_link(name, link):
+        if isinstance(link, h5py.ExternalLink):
+            links[name] = link.filename
+
     try:
+        handle.visititems_links(add_link)
         handle.visititems(add)
     # h5py's errors for damage have nearly all types.
     except (RuntimeError, LookupError, TypeError) as error:
         raise OSError(f"its arrays cannot be listed: {error}") from error
+    for name, other in links.items():
+        raise ValueError(
+            f"{file} is damaged or not a weights file: its {shown(name)} is a "
+            f"link to another file, {shown(other)}."
+        )
     _check_storage(file, stored_bytes, arrays)
     return arrays
 
@@ -350,15 +361,19 @@ def _checked_arrays(file, handle, stored_bytes):
 def _check_storage(file, stored_bytes, arrays):
     """Refuse arrays that a reader would need more memory for than the file."""
     declared = sum((x.size or 0) * x.dtype.itemsize for x in arrays.values())
-    is_elsewhere = any(
-        x.external or x.is_virtual or x.dtype.kind == "O"
-        for x in arrays.values()
-    )
-    if is_elsewhere or declared > stored_bytes:
-        raise ValueError(
-            f"{file} is damaged or not a weights file: its arrays declare "
-            f"{declared:,} bytes, and it holds {stored_bytes:,}."
+    problem = None
+    for name, array in arrays.items():
+        if array.external or array.is_virtual:
+            problem = f"its array {shown(name)} keeps its values in other files"
+        elif array.dtype.kind == "O":
+            problem = f"its array {shown(name)} has no numbers"
+    if problem is None and declared > stored_bytes:
+        problem = (
+            f"its arrays declare {declared:,} bytes, and it holds "
+            f"{stored_bytes:,}"
         )
+    if problem is not None:
+        raise ValueError(f"{file} is damaged or not a weights file: {problem}.")
 
 
 def digest_of_weights(path):

@@ -4,6 +4,8 @@ import argparse
 import contextlib
 import errno
 import gc
+import io
+import json
 import os
 import signal
 import subprocess
@@ -16,8 +18,11 @@ from multiprocessing import popen_spawn_posix
 import pytest
 
 from data_pipeline.base.command_line import parse
+from data_pipeline.base.command_line import print_lines
+from data_pipeline.base.command_line import print_notes
 from data_pipeline.base.command_line import run
 from data_pipeline.base.command_line import warnings_in_a_line
+from data_pipeline.base.files import json_line
 from tests.conftest import ROOT
 
 
@@ -55,6 +60,64 @@ def test_an_error_of_the_user_is_one_line(capsys):
     assert run(lambda argv: open("no such/file")) == 1
     expected = f"error: no such/file: {os.strerror(errno.ENOENT)}.\n"
     assert one_line(capsys) == expected
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_output_whatever_the_encoding_and_the_text(encoding, monkeypatch):
+    """A line stays one, commands no terminal, and is JSON where it was."""
+    hostile = "é▁😀\udcff\x1b[2J\x9b\r\nerror: \u202e\u2028forged"
+    shown = r"\u001b[2J\u009b\u000d\u000aerror: \u202e\u2028forged"
+
+    def succeed(argv):
+        print_lines(f"class {hostile}", "next")
+        print_notes(hostile)
+        with warnings_in_a_line():
+            warnings.warn(hostile, stacklevel=1)
+        sys.stdout.write(json_line({"text": hostile}))
+
+    def output_of(main):
+        streams = [
+            io.TextIOWrapper(io.BytesIO(), encoding, newline="")
+            for _ in range(2)
+        ]
+        with monkeypatch.context() as patched:
+            patched.setattr("sys.stdout", streams[0])
+            patched.setattr("sys.stderr", streams[1])
+            status = run(main)
+            for stream in streams:
+                stream.flush()
+        lines = [x.buffer.getvalue().decode(encoding) for x in streams]
+        assert all(x.isprintable() for x in "".join(lines).split("\n"))
+        return status, *(x.split("\n") for x in lines)
+
+    status, (first, second, line, _), (note, warning, _) = output_of(succeed)
+    assert (status, second) == (0, "next")
+    assert first.startswith("class ") and first.endswith(shown)
+    assert note == first.removeprefix("class ")
+    assert warning.startswith("warning: ")
+    assert json.loads(line) == {"text": hostile}
+    assert ("é" in first, "😀" in first) == {
+        "ascii": (False, False),
+        "latin-1": (True, False),
+        "utf-8": (True, True),
+    }[encoding]
+    for error in (
+        ValueError(hostile),
+        FileNotFoundError(errno.ENOENT, "gone", hostile),
+        UnicodeEncodeError("utf-8", hostile, 0, 1, "surrogates not allowed"),
+    ):
+        status, _, (line, _) = output_of(raises(error))
+        assert status == 1 and line.startswith("error: ")
+
+
+def test_streams_that_the_shell_has_closed(monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", None)
+        patched.setattr("sys.stderr", None)
+        assert run(lambda argv: print_lines("a line")) == 0
+        assert run(raises(ValueError("wrong"))) == 1
+        for name in ("stdout", "stderr"):
+            getattr(sys, name).close()
 
 
 def test_a_full_disk(capsys):

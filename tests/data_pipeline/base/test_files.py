@@ -19,6 +19,7 @@ from data_pipeline.base.checksums import write_listed
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_remote
 from data_pipeline.base.files import local_copy
+from data_pipeline.base.files import parse_json
 from data_pipeline.base.files import read_json
 from data_pipeline.base.files import read_json_object
 from data_pipeline.base.files import remove
@@ -91,6 +92,26 @@ def test_what_is_to_be_written_is_checked_before_the_work(tmp_path):
     for check in (check_writable, check_directory):
         with pytest.raises(ValueError, match="cannot be made: .*a.txt is a fi"):
             check(file / "new" / "one")
+    (tmp_path / "lost").symlink_to(tmp_path / "nothing")
+    for path in (tmp_path / "lost", tmp_path / "lost" / "one" / "two"):
+        with pytest.raises(ValueError, match="lost is a link that leads nowhe"):
+            check_directory(path)
+    with pytest.raises(ValueError, match="lost is a link that leads nowhere"):
+        check_writable(path)
+
+
+def test_a_home_directory_that_is_missing(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert as_path("~/a") == pathlib.Path("/home/me/a")
+    assert as_path("~a/b") == pathlib.Path("~a/b")
+    monkeypatch.setenv("HOME", "")
+    for path in ("~", "~/a"):
+        with pytest.raises(ValueError, match=f"{path}: this user has no home"):
+            as_path(path)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(ValueError, match="Set the variable HOME"):
+        as_path("~/a")
 
 
 def test_a_device_is_not_replaced(tmp_path):
@@ -121,6 +142,24 @@ def test_files_that_belong_together_are_renamed_after_all_are_written(tmp_path):
             temporary.write_bytes(b"x")
         raise ValueError
     assert not list(tmp_path.iterdir())
+
+
+def test_names_that_no_file_can_have():
+    assert as_path("a\udcff") == pathlib.Path(os.fsdecode(b"a\xff"))
+    for name in ("a\0b", "a\ud800"):
+        assert not files.is_below(name)
+        with pytest.raises(ValueError, match="cannot be the name of a file"):
+            as_path(name)
+
+
+def test_equal_keys_of_json_are_refused():
+    assert parse_json('{"a": {"b": 1}, "b": [{"a": 1}]}')["a"] == {"b": 1}
+    for text in (
+        '{"a": 1, "a": 1}',
+        '[{"b": 1, "a": {"b": 2, "a": 3, "b": 4}}]',
+    ):
+        with pytest.raises(ValueError, match="the key '[ab]' is there twice"):
+            parse_json(text)
 
 
 def test_json_files(tmp_path):

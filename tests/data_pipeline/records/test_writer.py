@@ -109,6 +109,10 @@ def test_set_round_trip_and_overwriting(tmp_path):
     with pytest.raises(FileExistsError, match="holds a set of records already"):
         write_set(directory, (5,))
     assert (directory / "manifest.json").read_bytes() == before
+    # Also one of another version of the format.
+    other = before.replace(b'"format_version": 3', b'"format_version": 2')
+    assert other != before
+    (directory / "manifest.json").write_bytes(other)
     write_set(directory, (5,), overwrite=True)
     assert read_manifest(directory).num_records("train") == 5
     assert {*os.listdir(directory)} == files - {*shards[1:]}

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import lzma
+import os
 import tarfile
 import warnings
 import zipfile
@@ -172,6 +173,10 @@ def test_damaged_archives(tmp_path):
 def test_wrong_paths_and_splits(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file or direct"):
         read_examples("rte", tmp_path / "none")
+    os.mkfifo(tmp_path / "pipe.tsv")
+    with pytest.raises(ValueError, match="pipe.tsv is a pipe, a terminal or"):
+        read_examples("rte", tmp_path / "pipe.tsv")
+    (tmp_path / "pipe.tsv").unlink()
     with pytest.raises(FileNotFoundError, match="RTE/ around it"):
         read_examples("rte", tmp_path)
     with pytest.raises(FileNotFoundError, match="without a dev split; it has"):

@@ -135,6 +135,7 @@ def test_saved_data_sets(tmp_path):
     for wrong, message in (
         ({"_data_files": []}, "does not name"),
         ({"_data_files": [{"filename": "../x.arrow"}]}, "does not name"),
+        ({"_data_files": [{"filename": "\ud800.arrow"}]}, "does not name"),
         ({"_data_files": 7}, "does not name"),
         (state | {"_indices_data_files": [{"filename": "i"}]}, "flatten_ind"),
     ):

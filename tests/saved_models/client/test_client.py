@@ -16,6 +16,7 @@ import saved_models
 from data_pipeline.base.command_line import run
 from saved_models import predict
 from saved_models.client import client as client_module
+from saved_models.client.errors import InvalidRequest
 from tests.support.export_fixtures import LENGTH
 from tests.support.export_fixtures import refused
 from tests.support.export_servers import NAME
@@ -72,6 +73,7 @@ def test_texts(client, pretrainer_signatures):
                 value = value.numpy()
                 assert answer[name].dtype == value.dtype
                 if value.dtype == object:
+                    value = np.char.decode(value.astype(bytes), "utf-8")
                     np.testing.assert_array_equal(answer[name], value)
                 else:
                     np.testing.assert_allclose(answer[name], value, atol=1e-6)
@@ -126,7 +128,7 @@ def test_retries(client, failures, served, monkeypatch):
     assert failures.count == 5
     # What is refused, and what failed, is not tried again.
     for codes, error in (
-        (("INVALID_ARGUMENT", 400), ValueError),
+        (("INVALID_ARGUMENT", 400), InvalidRequest),
         (("UNAUTHENTICATED", 401), ValueError),
         (("PERMISSION_DENIED", 403), ValueError),
         (("INTERNAL", 500), RuntimeError),
@@ -157,18 +159,25 @@ def test_what_is_refused(client, failures, served):
     for inputs, signature, message in (
         ({"text": ["a"]}, "classify", "no signature 'classify'; it has .*emb"),
         ({"text": ["a"]}, "embed_ids", "takes .*token_ids.*Received: text"),
-        ({"text": [["a"]]}, "embed", "`text` must have 1 axes.* 2 axes"),
+        ({"text": [["a"]]}, "embed", "must be a list of texts. Received: ..'a"),
+        (
+            {"text": "a"},
+            "embed",
+            "`text` must be a list of texts. Received: 'a",
+        ),
         ({"text": []}, "embed", "must have at least one row. Received: 0 r"),
-        ({"text": ["a", None]}, "embed", "`text` must be texts. Received: No"),
-        ({"text": [1]}, "embed", "`text` must be texts. Received: 1"),
+        ({"text": ["a", None]}, "embed", "list of texts. Received: None"),
+        ({"text": [1]}, "embed", "list of texts. Received: 1"),
         *(
             ({**wrong, "token_ids": ids}, "embed_ids", message)
             for ids, message in (
-                ([[7.9, 8]], r"must be integers of int32. Received: \[7.9\]"),
-                ([[2**32 + 7, 8]], r"int32. Received: \[4294967303\]"),
-                ([[np.nan, 8]], r"int32. Received: \[nan\]"),
-                ([["7", "8"]], r"int32. Received: \['7'\]"),
-                ([[7, None]], r"int32. Received: \[None\]"),
+                ([[7.9, 8]], r"whole numbers of int32. Received: 7.9"),
+                ([[2**32 + 7, 8]], r"int32. Received: 4294967303"),
+                ([[np.nan, 8]], r"int32. Received: nan"),
+                ([["7", "8"]], r"int32. Received: '7'"),
+                ([[7, None]], r"int32. Received: None"),
+                ([[7], [7, 8]], "lists of whole numbers; its lists differ in"),
+                ([7, 8], r"lists of whole numbers. Received: \[7, 8\]"),
             )
         ),
     ):
@@ -180,6 +189,41 @@ def test_what_is_refused(client, failures, served):
     with saved_models.connect(*other) as unknown:
         with pytest.raises(ValueError, match="404|NOT_FOUND"):
             unknown(["a"])
+
+
+def test_numbers_are_taken_as_they_are_or_refused():
+    kinds = {"f": np.float32, "i": np.int64, "b": np.bool_}
+    known = {x: ({"x": (np.dtype(kinds[x]), [-1])}, {}) for x in kinds}
+
+    def taken(kind, values):
+        return client_module.request_arrays({"x": values}, known, kind)["x"]
+
+    for kind, values in (
+        ("f", [0.5, 1, 2**70]),
+        ("f", np.array([1, 2.5], object)),
+        ("i", [1, 2.0, -(2**63)]),
+        ("i", [2**63 - 1, True]),
+        ("b", [True, False]),
+    ):
+        found = taken(kind, values)
+        assert found.dtype == kinds[kind]
+        np.testing.assert_array_equal(found, np.array(values, kinds[kind]))
+    assert np.isnan(taken("f", [np.nan])).all()
+    for kind, values, wrong in (
+        ("f", ["0.5"], "'0.5'"),
+        ("f", [1.5, "a"], "'a'"),
+        ("f", [1.5, None], "None"),
+        ("f", [1e39], "1e+39"),
+        ("f", [10**400], "1000"),
+        ("f", [b"1"], "b'1'"),
+        ("i", [1, 2**63], "9.22"),
+        ("i", [1, None], "None"),
+        ("b", ["False"], "'False'"),
+        ("b", [1], "1"),
+    ):
+        with pytest.raises(ValueError, match="^`x` must be a list of") as error:
+            taken(kind, values)
+        assert f"Received: {wrong}" in str(error.value)
 
 
 def test_predict_from_a_server(capsys, served, client):
@@ -230,6 +274,7 @@ def test_servers_that_are_not_tensorflow_servings():
     for reply, error, message in (
         (head % (2, b"{}"), RuntimeError, "metadata is not TensorFlow Serv"),
         (head % (2, b"no"), RuntimeError, "did not answer in JSON"),
+        (head % (13, b'{"a":1,"a":2}'), RuntimeError, "not answer in JSON"),
         (head % (9, b"{}"), ConnectionError, "closed the connection"),
         (b"", ConnectionError, "closed the connection"),
         (moved, ValueError, "metadata leads to http://a/b; ask that address"),
@@ -262,6 +307,8 @@ def test_answers_that_do_not_fit_the_signature():
         ({"score": [1], "scores": [[1, 2, 3]]}, "`score` in the shape .1., ex"),
         ({"score": [1, 2], "scores": [[1, 2]] * 2}, "shape .2, 2., expected"),
         ({"score": [1, 2], "scores": [[1, 2], [3]]}, "gave other outputs"),
+        ({"score": ["1", "2"], "scores": [[1] * 3] * 2}, "gave other outputs"),
+        ({"score": [1, None], "scores": [[1] * 3] * 2}, "gave other outputs"),
         ({"score": ["a", 2], "scores": [[1] * 3] * 2}, "gave other outputs"),
     ):
         content = json.dumps({"outputs": outputs}).encode()

@@ -124,7 +124,7 @@ def test_only_checked_functions_are_loaded(stranger):
         # A cycle, for TensorFlow: the function of the gradient is gone.
         answer = changed(stranger, change)
         is_gone = "cyclic dependency" in answer
-        assert answer == [b"a!"] or is_gone, (change.__name__, answer)
+        assert answer == ["a!"] or is_gone, (change.__name__, answer)
         assert not written.exists(), change.__name__
 
     def named(graph, innocent, call, added):

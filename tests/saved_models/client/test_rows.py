@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from saved_models.client.errors import InvalidRequest
 from saved_models.client.rows import ask_rows
 from saved_models.client.rows import check_rows
 from saved_models.client.rows import read_json_lines
@@ -37,7 +38,7 @@ def checked(directory, content, signature="serving_default"):
 def test_texts_are_lines(tmp_path):
     content = "\ufeffa\u2028b\x0bc\x85d\r\n\n  \ne\rf\n"
     found = read_texts(written(tmp_path, content))
-    assert found == ["a\u2028b\x0bc\x85d", "e", "f"]
+    assert found == ["a\u2028b\x0bc\x85d", "", "  ", "e", "f"]
     with pytest.raises(ValueError, match="is not UTF-8 at byte 2"):
         read_texts(written(tmp_path, b"ab\xff"))
 
@@ -97,6 +98,7 @@ BAD = {
     ("memory", '{"memories": [[NaN, 1, 1], [1, 1, 1]]}'): "NaN is not a number",
     ("memory", '{"memories": [[1e39, 1, 1]]}'): "1e+39 is not a number",
     ("memory", f'{{"memories": [[1{400 * "0"}, 1, 1]]}}'): "00... is not a num",
+    ("flag", '{"flag": true, "flag": false}'): "the key 'flag' is there twice",
     ("flag", '{"flag": 1}'): "`flag` must be true or false; 1 is not",
 }
 
@@ -125,7 +127,7 @@ class Export:
     def predict(self, inputs, signature):
         self.asked.append(inputs["options"])
         if any("bad" in options for options in inputs["options"]):
-            raise ValueError("no.")
+            raise InvalidRequest("no.")
         lengths = [sum(map(len, x)) for x in inputs["options"]]
         return {"length": np.array(lengths)}
 
@@ -144,11 +146,21 @@ def test_rows_of_a_shape_that_follow_each_other_are_asked_at_once():
     ]
 
 
-def test_a_refused_batch_is_named():
-    rows = [{"options": x} for x in (["a"], ["bad"], ["c", "d"], ["bad", "e"])]
-    with pytest.raises(ValueError, match="^between row 1 and row 2: no.$"):
-        list(ask_rows(Export(), rows, "options"))
-    with pytest.raises(ValueError, match="^here: no.$"):
-        list(ask_rows(Export(), rows[3:], "options", places=["here"]))
+def test_an_answer_or_an_error_a_row(tmp_path):
+    """A blank line and a refused row leave the others their answers."""
+    content = '\n{"options": ["a"]}\n{"options": ["bad"]}\n\n\n'
+    content += '{"options": ["c", "d"]}\n\n \n'
+    rows, places = read_json_lines(written(tmp_path, content))
+    check_rows(rows, places, SIGNATURES, "options")
+    answers = list(ask_rows(Export(), rows, "options", 9, places))
+    assert [x if isinstance(x, dict) else str(x) for x in answers] == [
+        f"{places[0]}: the line is blank.",
+        {"length": 1},
+        f"{places[2]}: no.",
+        f"{places[3]}: the line is blank.",
+        f"{places[4]}: the line is blank.",
+        {"length": 2},
+    ]
+    assert places[-1].endswith("rows.jsonl, line 6")
     with pytest.raises(ValueError, match="must be at least 1. Received: 0"):
         list(ask_rows(Export(), rows, "options", batch_size=0))

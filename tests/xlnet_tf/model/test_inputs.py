@@ -1,5 +1,6 @@
 """Features that the backbone takes and refuses."""
 
+import functools
 import re
 
 import keras
@@ -204,6 +205,27 @@ def test_features_have_the_shapes_of_the_tokens():
                 call(features)
     with pytest.raises(ValueError, match="T at least 1. Received: shape=.2, 0"):
         backbone(IDS[:, :0])
+
+
+def test_features_are_arrays():
+    backbone = XLNetBackbone(small_config(num_layers=1))
+    for call in (backbone, functools.partial(backbone.predict, verbose=0)):
+        for features in ([[1, 2], [3]], {"token_ids": [[1, 2], [3, 4]]}):
+            with pytest.raises(ValueError, match="`token_ids` must be an arra"):
+                call(features)
+        for name, value in (("padding_mask", [[1]]), ("target_positions", 3)):
+            with pytest.raises(ValueError, match=f"`{name}` must be an array"):
+                call({"token_ids": IDS, name: value})
+        # Keras itself fails where it counts the rows.
+        with pytest.raises(ValueError, match="`perm_mask` must have the shape"):
+            call({"token_ids": IDS, "perm_mask": np.ones((5, 5), bool)})
+        for memories, found in (
+            (np.zeros((1, 2, 3, 38), "float32"), "all. Received: "),
+            ((np.zeros((2, 3, 38), "float32"),) * 2, "1 in all. Received: 2"),
+            ((None,), "list of tensors. Received: None in it"),
+        ):
+            with pytest.raises(ValueError, match=f"`memories` must .*{found}"):
+                call({"token_ids": IDS, "memories": memories})
 
 
 def test_masks_have_the_shape_of_the_tokens():

@@ -198,12 +198,29 @@ def test_multi_worker_needs_a_whole_tf_config(monkeypatch, built):
         {"cluster": WORKERS, "task": {"index": 2}},
         {"cluster": WORKERS, "task": {"index": -1}},
         {"cluster": WORKERS, "task": {"type": "evaluator", "index": 0}},
-        {"cluster": {"worker": [1, 2]}, "task": {"index": 0}},
     ):
         set_cluster(monkeypatch, value)
         message = "needs the environment variable TF_"
         with pytest.raises(ValueError, match=message):
             make_strategy("multi_worker")
+    form = "TF_CONFIG: `cluster.worker` must have addresses of the form HOST:P"
+    once = "TF_CONFIG: `cluster.worker` must have the address of each worker"
+    for addresses, message in (
+        ([1, 2], form),
+        (["h0", "h1"], f"{form}ORT. Received: 'h0'"),
+        (["h0:1", "h1:"], f"{form}ORT. Received: 'h1:'"),
+        (["h0:1", "h1:x"], form),
+        (["h0:1", "h1:70000"], form),
+        (["h0:1", "grpc://h1:1"], form),
+        (["h0:1", ":1"], form),
+        (["h0:1", "h1:1", "h0:1"], f"{once} once. Received: 'h0:1' 2 times"),
+    ):
+        task = {"type": "worker", "index": 0}
+        cluster = {"worker": addresses}
+        set_cluster(monkeypatch, {"cluster": cluster, "task": task})
+        for name in ("multi_worker", "auto"):
+            with pytest.raises(ValueError, match=message):
+                make_strategy(name)
     cluster = {"chief": ["h0:1"], "worker": ["h1:1"]}
     task = {"type": "worker", "index": 0}
     set_cluster(monkeypatch, {"cluster": cluster, "task": task})
@@ -314,6 +331,6 @@ def test_a_host_of_a_slice_is_not_the_whole(monkeypatch):
 def test_backends_that_train(tmp_path, monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "torch")
     argv = ["--records", "none", "--output", str(tmp_path / "run")]
-    with pytest.raises(ValueError, match="tensorflow or jax.*=torch"):
+    with pytest.raises(ValueError, match="tensorflow or jax. Received: torch"):
         train.main([*argv, "--steps", "1"])
     assert not (tmp_path / "run").exists()

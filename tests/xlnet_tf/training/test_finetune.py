@@ -359,6 +359,14 @@ def test_the_rate_of_a_small_model(pretrained, tmp_path, begun, capsys):
         assert begun[-1].run.settings.learning_rate == 5e-4
 
 
+def test_an_epoch_has_full_batches_alone(pretrained, tmp_path, begun, capsys):
+    """Of 24 rows, 4 steps of 5."""
+    settings = {"batch_size": 5, "steps": 8}
+    argv = options(pretrained / "preset", tmp_path / "run", **settings)
+    assert command_line.run(finetune.main, argv) == 143
+    assert "steps     8 of 5 rows = 2.0 epochs" in capsys.readouterr().out
+
+
 def test_one_run_a_seed(pretrained, tmp_path, begun, monkeypatch):
     """With a directory and a seed of its own."""
 

@@ -241,7 +241,7 @@ def test_members_of_a_keras_file(tmp_path, monkeypatch):
             arrays(
                 shape=(1000,), dtype="f4", external=[("/dev/zero", 0, 4000)]
             ),
-            "arrays declare",
+            "its array '[^']*' keeps its values in other files",
         ),
         (member("assets/x", bytes(2**24)), "what it expands to is too long"),
         (lambda x: x.pop("model.weights.h5"), "no item named 'model.weights"),

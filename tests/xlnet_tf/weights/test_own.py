@@ -306,5 +306,11 @@ def test_what_cannot_be_loaded_is_named(tmp_path, preset):
     with pytest.raises(ValueError, match=message):
         xlnet_tf.load(GOLDEN)
     damage(preset, "task.json", lambda x: x.replace(b"xlnet_tf>", b"my>"))
+    with pytest.raises(ValueError, match="task.json is damaged"):
+        xlnet_tf.load(preset)
     with pytest.raises(ValueError, match="holds a my>XLNetPretrainer, which"):
+        xlnet_tf.load(preset, verify=False)
+    (preset / "task.json").unlink()
+    (preset / "task.json").symlink_to("gone.json")
+    with pytest.raises(FileNotFoundError, match="task.json is a link that le"):
         xlnet_tf.load(preset, verify=False)

@@ -363,10 +363,17 @@ def test_arrays_are_not_larger_than_their_file(tmp_path):
             "more", (1000,), "f4", external=[(tmp_path / "values", 0, 4000)]
         )
 
-    for change in (expanded, elsewhere):
+    def linked(arrays):
+        arrays["more"] = h5py.ExternalLink("other.h5", "x")
+
+    for change, message in (
+        (expanded, "its arrays declare [0-9,]+ bytes"),
+        (elsewhere, "its array 'more' keeps its values in other files"),
+        (linked, "its 'more' is a link to another file, 'other.h5'"),
+    ):
         with h5py.File(file, "a") as arrays:
             change(arrays)
-        message = "model.weights.h5.* its arrays declare [0-9,]+ bytes"
+        message = f"model.weights.h5.* {message}"
         with pytest.raises(ValueError, match=message):
             digest_of_weights(tmp_path)
         with pytest.raises(ValueError, match=message):

@@ -28,16 +28,7 @@ from xlnet_tf.training.results.summary import written
 # From this times the best loss on, or that of chance, the last one is worse.
 _CLEARLY_WORSE, _FAR_ABOVE = 1.03, 1.1
 _OVERFITTED = ": the model has overfitted"
-_AFTER_PRETRAINING = """next:
-  xlnet finetune --task classification --data FILE.csv --output DIR \\
-      --preset {preset}
-  {second}
-"""
 _TOLD = (PAGE_FILE, RESULTS_FILE, "best")  # what is named at the end
-_AFTER_FINETUNING = """next:
-  xlnet export --model {directory} --output saved_models/NAME
-  xlnet evaluate --model {directory} --task {task} --data PATH
-"""
 
 
 def write_all(directory, data, kind, examples, decoded, rows, **results):
@@ -100,10 +91,13 @@ def finetuning_ending(
         if metrics:
             lines.append(f"{examples}: {written(metrics)}")
         lines.append(f"wrote {file}")
-    said = "".join(f"{line}\n" for line in lines)
     if is_one:
-        said += _AFTER_FINETUNING.format(directory=directory, task=task)
-    return said
+        lines += [
+            "next:",
+            f"  xlnet export --model {directory} --output saved_models/NAME",
+            f"  xlnet evaluate --model {directory} --task {task} --data PATH",
+        ]
+    return lines
 
 
 def _last_loss(directory, kind):
@@ -146,11 +140,11 @@ def warning_of_failure(directory, vocabulary_size, predictions=1):
         return (
             f"warning: the model has overfitted: {found}, but in training it "
             f"is {trained:.3f}. Give more text, or fewer --steps; {picture} "
-            "shows where the losses part.\n"
+            "shows where the losses part."
         )
     return (
         f"warning: the run has diverged: {found}. Train anew with a lower "
-        f"--learning-rate; {picture} shows where the loss rises.\n"
+        f"--learning-rate; {picture} shows where the loss rises."
     )
 
 
@@ -165,22 +159,29 @@ def pretraining_ending(directory, has_failed, exports=()):
     Returns:
         str.
     """
-    said, preset = "", directory
+    lines, preset = [], directory
     best = read_best(directory)
     last = _last_loss(directory, "eval")
     has_both = bool(best) and math.isfinite(best["value"]) and last is not None
     # NaN is worse too.
     if has_both and not last <= _CLEARLY_WORSE * best["value"]:
         preset = directory / "best"
-        said = (
+        lines.append(
             f"best: step {best['step']}, loss {best['value']:.3f}; the last is "
             f"worse ({last:.3f}){'' if has_failed else _OVERFITTED}, use "
-            f"{preset}\n"
+            f"{preset}"
         )
         exports = [x for x in exports if x.name == str(best["step"])]
     elif has_failed:
-        return ""  # there is nothing to go on with
+        return []  # there is nothing to go on with
     second = f"xlnet export --model {preset} --output saved_models/NAME/1"
     if exports:
         second = f"xlnet predict --model {exports[-1]} --text TEXT"
-    return said + _AFTER_PRETRAINING.format(preset=preset, second=second)
+    return [
+        *lines,
+        "next:",
+        "  xlnet finetune --task classification --data FILE.csv "
+        "--output DIR \\",
+        f"      --preset {preset}",
+        f"  {second}",
+    ]

@@ -11,6 +11,7 @@ import warnings
 
 import numpy as np
 
+from data_pipeline.base.command_line import printable
 from data_pipeline.base.command_line import warnings_in_a_line
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import json_line
@@ -94,7 +95,7 @@ def _shown(example, one):
         for name, value in example._asdict().items()
     }
     for name in _CONTENT:
-        if fields.get(name) not in (None, "", []):
+        if fields.get(name) not in (None, []):
             found[name] = fields[name]
     for name, answer, truth in _TRUTHS:
         true = fields.get(name)
@@ -219,7 +220,7 @@ def classes_text(targets, predictions, labels):
         targets,
         predictions,
         labels=occur,
-        target_names=[str(labels[place]) for place in occur],
+        target_names=[printable(labels[place]) for place in occur],
         digits=3,
         zero_division=0,
     )
@@ -239,7 +240,10 @@ def entities_text(targets, predictions):
 
     from xlnet_tf.tasks.metrics import entity_tags
 
-    both = entity_tags(targets, predictions)
+    both = [
+        [list(map(printable, tags)) for tags in rows]
+        for rows in entity_tags(targets, predictions)
+    ]
     if not any(map(get_entities, both)):
         return "there are no entities, and none are predicted\n"
     return classification_report(*both, digits=3, zero_division=0)
@@ -293,7 +297,7 @@ def draw_confusion(file, targets, predictions, labels, title):
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        picture = draw([_shortened(str(label)) for label in labels])
+        picture = draw([_shortened(printable(x)) for x in labels])
     has_names = not any("missing from font" in str(x.message) for x in caught)
     if not has_names:
         warnings.warn(

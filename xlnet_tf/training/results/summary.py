@@ -152,7 +152,7 @@ def write_summary(directory, results, write):
     Args:
         directory: path.
         results: list of dict, of `read_results`.
-        write: callable that takes str.
+        write: callable that takes a line, str.
     """
     summary = {
         name: seeds_summary([x["metrics"][name] for x in results])
@@ -166,5 +166,5 @@ def write_summary(directory, results, write):
             continue
         write(
             f"{name}: median {values['median']:.4g} of {len(results)} seeds, "
-            f"{values['min']:.4g} to {values['max']:.4g}\n"
+            f"{values['min']:.4g} to {values['max']:.4g}"
         )

@@ -9,6 +9,7 @@ import typing
 
 from data_pipeline.base.files import read_json_object
 from data_pipeline.base.files import size_of
+from data_pipeline.base.limits import shown
 from xlnet_tf.weights.source import WeightSource
 from xlnet_tf.weights.source import first_known
 from xlnet_tf.weights.table import Place
@@ -47,6 +48,7 @@ class HuggingFaceSource(WeightSource):
     def __init__(self, path):
         self.path = path
         self.values = read_json_object(path / CONFIG_FILE)
+        self._named = self._named_architectures()
         self._tensors = None
 
     @property
@@ -82,13 +84,25 @@ class HuggingFaceSource(WeightSource):
 
     def is_a(self, architecture):
         """Whether the config names a class of theirs, bool."""
-        return architecture in (self.values.get("architectures") or [])
+        return architecture in self._named
+
+    def _named_architectures(self):
+        """list of str, the names of their classes in the config."""
+        names = self.values.get("architectures") or []
+        if not isinstance(names, list) or not all(
+            isinstance(name, str) for name in names
+        ):
+            raise ValueError(
+                f"{self.path / CONFIG_FILE}: `architectures` must be a list of "
+                f"names of classes. Received: {shown(names)}."
+            )
+        return names
 
     def main_head(self, name=None):
         if name is not None:  # such heads have no names
             return super().main_head(name)
         heads = self.heads()
-        for architecture in self.values.get("architectures") or []:
+        for architecture in self._named:
             wanted = self.architectures.get(architecture)
             for head in heads:
                 if wanted != "XLNetTextClassifier":

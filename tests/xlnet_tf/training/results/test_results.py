@@ -119,7 +119,7 @@ def test_summary_has_what_every_seed_has(tmp_path):
     ]
     said = []
     summary.write_summary(tmp_path, found, said.append)
-    assert said == ["f1: median 0.625 of 2 seeds, 0.5 to 0.75\n"]
+    assert said == ["f1: median 0.625 of 2 seeds, 0.5 to 0.75"]
     found = json.loads((tmp_path / "seeds.json").read_text())
     assert found == {"f1": summary.seeds_summary([0.5, 0.75])}
 
@@ -133,7 +133,7 @@ def test_thresholds_that_answer_nothing_are_told_in_words(tmp_path):
     metrics["null_threshold"] = -3.4028234663852886e38
     said = []
     summary.write_summary(tmp_path, [{"metrics": metrics}], said.append)
-    assert said == ["squad_f1: median 50 of 1 seeds, 50 to 50\n"]
+    assert said == ["squad_f1: median 50 of 1 seeds, 50 to 50"]
 
 
 LABELS = ("World", "Sports", "Business", "Sci/Tech", "never seen")
@@ -396,20 +396,20 @@ def test_a_picture_of_answers(monkeypatch, tmp_path):
 def test_a_run_ends_with_its_files_and_what_can_follow(finetuned):
     output = finetuned["classification"]
     results = read_results(output)
-    metrics = f"classification: {summary.written(results['metrics'])}\n"
-    wrote = f"wrote {', '.join(f'{output}/{x}' for x in FILES)}\n"
-    following = (
-        f"next:\n  xlnet export --model {output} --output saved_models/NAME\n"
-        f"  xlnet evaluate --model {output} --task classification "
-        "--data PATH\n"
-    )
+    metrics = f"classification: {summary.written(results['metrics'])}"
+    wrote = f"wrote {', '.join(f'{output}/{x}' for x in FILES)}"
+    following = [
+        "next:",
+        f"  xlnet export --model {output} --output saved_models/NAME",
+        f"  xlnet evaluate --model {output} --task classification --data PATH",
+    ]
     said = finetuning_ending(output, results)
-    assert said.startswith(metrics) and said.endswith(wrote + following)
+    assert said[0] == metrics and said[-4:] == [wrote, *following]
     said = finetuning_ending(
         output, results, ("new.csv", "a/b", {"accuracy": 0.5})
     )
-    predicted = "new.csv: accuracy 0.5\nwrote a/b\n"
-    assert said.endswith(wrote + predicted + following)
+    predicted = ["new.csv: accuracy 0.5", "wrote a/b"]
+    assert said[-6:] == [wrote, *predicted, *following]
     # Of several seeds, and of a run that was finished before.
-    assert finetuning_ending(output, results, is_one=False).endswith(wrote)
+    assert finetuning_ending(output, results, is_one=False)[-1] == wrote
     assert wrote not in finetuning_ending(output, results, is_new=False)

@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 from safetensors.numpy import save_file
 
+import xlnet_tf
 from tests.conftest import ROOT
 from tests.support.oracle import as_numpy
 from tests.support.weight_models import assert_same
@@ -87,6 +88,13 @@ def test_a_config_of_2019_names_no_type(saved, models, missing):
     np.testing.assert_array_equal(
         as_numpy(model.head.bias), as_numpy(models(XLNetPretrainer).head.bias)
     )
+
+
+def test_names_of_classes_that_are_none(saved):
+    for value in ([{}], "XLNetModel", {"a": 1}, [None], 5):
+        edit_config(saved, architectures=value)
+        with pytest.raises(ValueError, match="config.json: `architectures` mu"):
+            xlnet_tf.load(saved)
 
 
 def test_the_source_gives_the_reason_for_the_form_of_gelu(saved):
