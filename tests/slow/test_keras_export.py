@@ -129,6 +129,24 @@ def test_models_run_in_onnx_runtime(tmp_path):
             compared(model, features, session.run(None, features))
 
 
+def test_models_run_in_openvino(tmp_path):
+    openvino = pytest.importorskip("openvino", reason="needs openvino")
+    for number, model in enumerate(models()):
+        path = tmp_path / str(number)
+        model.export(path, verbose=False)
+        exact = {"INFERENCE_PRECISION_HINT": "f32"}
+        compiled = openvino.Core().compile_model(path, "CPU", exact)
+        for batch, tokens in ((1, 7), (3, 11)):
+            features = filled(model, batch, tokens)
+            given = {
+                tensor: features[name]
+                for tensor in compiled.inputs
+                for name in features
+                if name in tensor.get_any_name()
+            }
+            compared(model, features, list(compiled(given).values()))
+
+
 def test_a_trained_model_is_exported_by_default(tmp_path):
     model = xlnet_tf.XLNetTextClassifier(small_backbone(num_layers=1), 2)
     ids = np.arange(9, 23, dtype="int32").reshape(2, 7)
