@@ -58,6 +58,8 @@ EXTRAS = {
     # Models by hf://OWNER/NAME.
     "hub": ["huggingface_hub>=0.34"],
     "serving": ["tensorflow-serving-api>=2.20,<2.21"],
+    # `export(format="onnx")` of models, and what runs the files.
+    "onnx": ["tf2onnx>=1.17", "onnxruntime>=1.23"],
     "parity": ["torch>=2.13,<3", "transformers>=5.23,<6"],
     # export --runtime openvino.
     "openvino": ["openvino>=2026.0"],

@@ -186,9 +186,8 @@ def main(argv=None):
             f"{options.vocabulary_size:,}; more text allows more"
         )
         tokenizer = train(error.largest)
-    command_line.print_lines(
-        *filter(None, [accents_note(counts["accents"], counts["characters"])])
-    )
+    if note := accents_note(counts["accents"], counts["characters"]):
+        print_lines(note)
     bad_text = "".join(f"; {x}" for x in describe_bad_text(log.bad_text))
     print_lines(
         f"{options.output}: {tokenizer.vocabulary_size} pieces, "

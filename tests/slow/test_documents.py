@@ -5,6 +5,7 @@ documents below, made smaller by the replacements and nothing else. They run
 outside of the checkout, with the wheel that a release uploads.
 """
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -122,6 +123,20 @@ def test_the_readme_runs(tmp_path, run, installed):
     assert (tmp_path / "mine.keras").is_file()
     run(*found["finetune"])
     assert (tmp_path / "saved_models/reviews/1/saved_model.pb").is_file()
+
+
+def test_a_model_of_ones_own_runs(tmp_path, run):
+    """All blocks of that page are one program."""
+    text = (ROOT / "docs/own_model.md").read_text(encoding="utf-8")
+    body = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(body) >= 10 and text.count("```") == 2 * len(body)
+    is_missing = importlib.util.find_spec("onnxruntime") is None
+    if is_missing:
+        body = [x for x in body if "onnx" not in x]
+    assert "(4, 16, 192)" in run("python", "\n".join(body))
+    assert (tmp_path / "task.tflite").is_file()
+    if is_missing:
+        pytest.skip("without ONNX: needs the extra `onnx`")
 
 
 def test_build_md_and_the_guides_run(tmp_path, run):

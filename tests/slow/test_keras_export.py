@@ -1,4 +1,4 @@
-"""`export` of Keras: every model, without a signature, at any B and T."""
+"""`export` of Keras: any B and T, or in LiteRT given ones; every model."""
 
 import keras
 import numpy as np
@@ -6,6 +6,8 @@ import pytest
 import tensorflow as tf
 
 import xlnet_tf
+from tests.support.bert_models import WITH_BIAS
+from tests.support.bert_models import bert_backbone
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from tests.support.oracle import small_backbone
@@ -43,6 +45,106 @@ def test_every_model_is_exported_by_default(tmp_path):
                 expected = {name: expected[name] for name in found}
             difference = largest_difference(as_numpy(found), expected)
             assert difference < 1e-5, model.name
+
+
+def filled(model, batch, num_tokens):
+    """Features of a model's signature, of these sizes; ids that differ."""
+    random = np.random.default_rng(0)
+    sizes = {2: (batch, num_tokens), 3: (batch, 2, num_tokens)}
+    features = {
+        name: np.ones(sizes[len(spec.shape)], "int32")
+        for name, spec in model.input_signature().items()
+    }
+    ids = features["token_ids"]
+    ids[...] = random.permutation(97)[: ids.size].reshape(ids.shape)
+    features["segment_ids"][..., 1:4] = 0
+    features["padding_mask"][..., :2] = 0
+    return features
+
+
+def models():
+    """Every model that takes features of texts, of each backbone."""
+    plain = small_backbone(num_layers=1)
+    plain.attention_kernel = "plain"
+    yield from (plain, small_backbone(num_layers=1, attention_type="causal"))
+    for backbone in (
+        small_backbone(num_layers=1),
+        bert_backbone(num_layers=1, **WITH_BIAS),
+    ):
+        yield backbone
+        yield xlnet_tf.XLNetTextClassifier(backbone, 2)
+        yield xlnet_tf.XLNetTokenClassifier(backbone, 2)
+        yield xlnet_tf.XLNetMultipleChoice(backbone)
+        yield xlnet_tf.XLNetSpanClassifier(backbone)
+        logits = keras.layers.Dense(2)(backbone.output["content"][:, -1])
+        functional = keras.Model(backbone.input, logits)
+        functional.input_signature = backbone.input_signature
+        yield functional
+
+
+def compared(model, features, found):
+    """Fails if one of the outputs is none of those of the model."""
+    expected = [as_numpy(x) for x in keras.tree.flatten(model(features))]
+    assert len(found) == len(expected), model.name
+    for one in found:
+        near = [
+            x
+            for x in expected
+            if x.shape == one.shape and np.abs(x - one).max() < 1e-4
+        ]
+        assert near, model.name
+
+
+def test_models_run_in_litert(tmp_path):
+    """At sizes that are known; without operations of TensorFlow itself."""
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    for model in models():
+        for batch, tokens in ((1, 7), (3, 11)):
+            features = filled(model, batch, tokens)
+            signature = {
+                name: keras.InputSpec(x.shape, dtype="int32", name=name)
+                for name, x in features.items()
+            }
+            path = str(tmp_path / "model.tflite")
+            model.export(
+                path,
+                format="litert",
+                input_signature=[signature],
+                verbose=False,
+            )
+            run = litert.Interpreter(path).get_signature_runner()
+            compared(model, features, list(run(**features).values()))
+
+
+def test_models_run_in_onnx_runtime(tmp_path):
+    reason = "needs tf2onnx and onnxruntime, of the extra `onnx`"
+    pytest.importorskip("tf2onnx", reason=reason)
+    onnxruntime = pytest.importorskip("onnxruntime", reason=reason)
+    for model in models():
+        path = str(tmp_path / "model.onnx")
+        model.export(path, format="onnx", verbose=False)
+        session = onnxruntime.InferenceSession(path)
+        for batch, tokens in ((1, 7), (3, 11)):
+            features = filled(model, batch, tokens)
+            compared(model, features, session.run(None, features))
+
+
+def test_models_run_in_openvino(tmp_path):
+    openvino = pytest.importorskip("openvino", reason="needs openvino")
+    for number, model in enumerate(models()):
+        path = tmp_path / str(number)
+        model.export(path, verbose=False)
+        exact = {"INFERENCE_PRECISION_HINT": "f32"}
+        compiled = openvino.Core().compile_model(path, "CPU", exact)
+        for batch, tokens in ((1, 7), (3, 11)):
+            features = filled(model, batch, tokens)
+            given = {
+                tensor: features[name]
+                for tensor in compiled.inputs
+                for name in features
+                if name in tensor.get_any_name()
+            }
+            compared(model, features, list(compiled(given).values()))
 
 
 def test_a_trained_model_is_exported_by_default(tmp_path):

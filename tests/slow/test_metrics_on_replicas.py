@@ -151,6 +151,32 @@ def test_every_task_takes_the_names_of_metrics():
             assert values[0] == pytest.approx(expected[name], 1e-4), message
 
 
+def test_a_functional_model_takes_the_names_of_metrics():
+    histories = []
+    for scope in (contextlib.nullcontext(), two_replicas().scope()):
+        with scope:
+            inner = randomize(backbone())
+            inner.mask_embedding.trainable = False
+            vector = inner.output["content"][:, -1]
+            logits = keras.layers.Dense(2, kernel_initializer="ones")(vector)
+            model = keras.Model(inner.input, logits)
+            model.compile(
+                keras.optimizers.SGD(0.1),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                **ACCURACY,
+                jit_compile=False,
+            )
+        features = {"token_ids": IDS, "segment_ids": 0 * IDS}
+        features["padding_mask"] = np.ones_like(IDS)
+        how = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+        fitted = model.fit(features, np.arange(8) % 2, **how)
+        histories.append(fitted.history)
+    one, two = histories
+    assert len(one) == 3 and set(one) == set(two)
+    for name, values in one.items():
+        assert two[name] == pytest.approx(values, 1e-4), name
+
+
 def test_no_batch_of_a_generator_is_lost_to_learn_its_shape():
     with two_replicas().scope():
         task = xlnet_tf.XLNetTextClassifier(

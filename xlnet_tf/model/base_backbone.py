@@ -90,7 +90,8 @@ class Backbone(Preset, BaseModel):
             block.build((None, None, config.hidden_dim))
         self.build((None, None))
         self.built = True
-        self.freeze_if_told()
+        if self.finish_layers():
+            self.rematerialize = True
 
     def make_layers(self):
         """Make the layers besides the token embedding and the blocks."""

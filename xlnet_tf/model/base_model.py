@@ -3,6 +3,7 @@
 Shapes: B batch, T tokens.
 """
 
+import functools
 import os
 import types
 
@@ -11,6 +12,7 @@ import keras
 from xlnet_tf.model.inputs import check_data_set
 from xlnet_tf.model.inputs import check_values
 from xlnet_tf.model.inputs import refuse_arguments
+from xlnet_tf.model.recomputation import leave_scope
 from xlnet_tf.weights.layer_paths import layers_by_path
 from xlnet_tf.weights.layer_paths import set_trainable
 from xlnet_tf.weights.layer_state import STATE_KEYS
@@ -54,6 +56,34 @@ class BaseModel(keras.Model):
         check_values(x, self.config, of_tasks)
         return x
 
+    @functools.cached_property
+    def input(self):
+        """The features that `output` reads: dict of str to keras.Input."""
+        return {
+            name: keras.Input(spec.shape[1:], dtype=spec.dtype, name=name)
+            for name, spec in self.input_signature().items()
+        }
+
+    @property
+    def inputs(self):
+        """list of the tensors of `input`."""
+        return list(self.input.values())
+
+    @functools.cached_property
+    def output(self):
+        """The symbolic outputs of a call on `input`: dict or KerasTensor."""
+        return self(self.input)
+
+    @property
+    def outputs(self):
+        """list of the tensors of `output`."""
+        return keras.tree.flatten(self.output)
+
+    def __dir__(self):
+        # TensorFlow reads every name of this list when it saves a model, and
+        # `output` calls the model.
+        return [x for x in super().__dir__() if x not in ("output", "outputs")]
+
     @property
     def input_dtype(self):
         """str, the type of `token_ids`, which Keras writes into exports."""
@@ -65,13 +95,18 @@ class BaseModel(keras.Model):
     def get_build_config(self):
         """Nothing: the config alone decides every shape."""
 
-    def freeze_if_told(self):
-        """Apply the constructor's `trainable=False` to layers made after it.
+    def finish_layers(self):
+        """Apply `trainable=False` of the constructor to layers made after it.
 
         A subclass that makes layers after its base did calls it again.
+
+        Returns:
+            bool, whether the `keras.RematScope` in which the model is made
+            recomputes it.
         """
         if not self.trainable:
             set_trainable(self, False)
+        return leave_scope(self)
 
     def computation(self):
         """tuple of the state that compiled functions treat as constant."""

@@ -41,14 +41,14 @@ def permutation_masks(factorization_rank, target_positions=None):
         Two bool tensors, True = may attend: content [B, T, T] and query
         [B, P, T].
     """
-    key_rank = factorization_rank[:, None, :]
-    content = key_rank <= factorization_rank[:, :, None]
+    key_rank = _of_keys(factorization_rank)
+    content = key_rank <= _of_rows(factorization_rank)
     query_rank = factorization_rank
     if target_positions is not None:
         query_rank = ops.take_along_axis(
             factorization_rank, target_positions, axis=1
         )
-    return content, key_rank < query_rank[:, :, None]
+    return content, key_rank < _of_rows(query_rank)
 
 
 def pseudo_masks(factorization_rank, is_pseudo):
@@ -75,8 +75,8 @@ def pseudo_masks(factorization_rank, is_pseudo):
 
     Source: section 3 of https://arxiv.org/abs/2002.12804.
     """
-    row, key = factorization_rank[:, :, None], factorization_rank[:, None, :]
-    row_is_pseudo, key_is_pseudo = is_pseudo[:, :, None], is_pseudo[:, None, :]
+    row, key = _of_rows(factorization_rank), _of_keys(factorization_rank)
+    row_is_pseudo, key_is_pseudo = _of_rows(is_pseudo), _of_keys(is_pseudo)
     last_step = row - ops.cast(row_is_pseudo, row.dtype)
     return ops.where(
         key_is_pseudo,
@@ -102,10 +102,10 @@ def literal_masks(perm_mask, target_positions=None):
     query = may_attend
     if target_positions is not None:
         query = ops.take_along_axis(
-            may_attend, target_positions[:, :, None], axis=1
+            may_attend, _of_rows(target_positions), axis=1
         )
-    itself = ops.eye(sizes_of(perm_mask)[-1], dtype="bool")
-    return ops.logical_or(may_attend, itself), query
+    token, key = _places(sizes_of(perm_mask)[-1])
+    return ops.logical_or(may_attend, key == token), query
 
 
 def causal_mask(num_tokens, memory_length, same_length=False):
@@ -129,12 +129,12 @@ def causal_mask(num_tokens, memory_length, same_length=False):
     Source: `_create_mask` of the released code, which without memory lets a
     token of `same_length` see itself only.
     """
-    token = ops.arange(num_tokens, dtype="int32")[:, None]
-    key = ops.arange(memory_length + num_tokens, dtype="int32")[None, :]
-    mask = key <= token + memory_length
+    token, key = _places(num_tokens, memory_length)
+    mask = key <= token
     if same_length:
         has_memory = ops.cast(ops.convert_to_tensor(memory_length) > 0, "int32")
-        mask = ops.logical_and(mask, key >= token * has_memory)
+        first = (token - memory_length) * has_memory
+        mask = ops.logical_and(mask, key >= first)
     return mask
 
 
@@ -193,7 +193,37 @@ def other_segment(features, target_positions, memory_length):
         row_segment = ops.concatenate([key_segment, target_segment], axis=1)
     if not is_zero(memory_length):
         key_segment = ops.pad(key_segment, [[0, 0], [memory_length, 0]])
-    return row_segment[:, :, None] != key_segment[:, None, :]
+    return _of_rows(row_segment) != _of_keys(key_segment)
+
+
+# Not `tensor[:, None]`, which LiteRT does not run, nor `ops.eye`, which
+# OpenVINO does not convert.
+
+
+def _of_rows(tensor):
+    """[B, Q] -> [B, Q, 1]: a value of each row, whatever the key."""
+    return ops.expand_dims(tensor, 2)
+
+
+def _of_keys(tensor):
+    """[B, K] -> [B, 1, K]: a value of each key, whatever the row."""
+    return ops.expand_dims(tensor, 1)
+
+
+def _places(num_tokens, memory_length=0, num_targets=0):
+    """Places of tokens and of keys on the axis of the keys.
+
+    Args:
+        num_tokens, memory_length: ints or scalars of the backend, T and M.
+        num_targets: int or scalar, P, of rows behind those of the tokens, at
+            places that no key has. Default 0.
+
+    Returns:
+        Two int32 tensors, of shapes [T + P, 1] and [M + T].
+    """
+    row = ops.arange(num_tokens + num_targets, dtype="int32") + memory_length
+    key = ops.arange(memory_length + num_tokens, dtype="int32")
+    return ops.expand_dims(row, 1), key
 
 
 def _order_masks(features, target_positions, token_ids):
@@ -214,11 +244,11 @@ def _order_masks(features, target_positions, token_ids):
     else:
         num_tokens = sizes_of(token_ids)[1]
         key = ops.arange(num_tokens, dtype="int32")
-        everything = ops.ones_like(token_ids, dtype="bool")[:, :, None]
+        everything = _of_rows(ops.ones_like(token_ids, dtype="bool"))
         everything = ops.broadcast_to(
             everything, [sizes_of(token_ids)[0], num_tokens, num_tokens]
         )
-        return everything, key != target_positions[:, :, None]
+        return everything, key != _of_rows(target_positions)
     return masks[0], masks[1] if target_positions is not None else None
 
 
@@ -226,12 +256,11 @@ def _and_causal(
     content, query, target_positions, num_tokens, config, memory_length
 ):
     causal = causal_mask(num_tokens, memory_length, config.same_length)
-    causal = causal[None]  # [1, T, K]
     if query is not None:
-        rows = ops.take(causal[0], target_positions, axis=0)  # [B, P, K]
+        rows = ops.take(causal, target_positions, axis=0)  # [B, P, K]
         query = ops.logical_and(rows, _after_memory(query, memory_length))
     if content is None:
-        return causal, query
+        return ops.expand_dims(causal, 0), query
     content = ops.logical_and(causal, _after_memory(content, memory_length))
     return content, query
 
@@ -271,12 +300,9 @@ def _and_real_keys(rows, features, target_positions, memory_length):
         if memory_mask is None:
             memory_mask = ops.ones([batch_size, memory_length], "bool")
         real = ops.concatenate([ops.cast(memory_mask, "bool"), real], axis=-1)
-    real = real[:, None, :]  # [B, 1, K]
-    itself = ops.eye(num_tokens, memory_length + num_tokens, k=memory_length)
-    itself = ops.cast(itself, "bool")[None]  # [1, T, K]
+    num_targets = 0
     if target_positions is not None:
         num_targets = sizes_of(target_positions)[1]
-        itself = ops.pad(itself, [[0, 0], [0, num_targets], [0, 0]])
-    if rows is None:
-        return ops.logical_or(real, itself)
-    return ops.logical_and(rows, ops.logical_or(real, itself))
+    row, key = _places(num_tokens, memory_length, num_targets)
+    seen = ops.logical_or(_of_keys(real), key == row)  # [B, T (+ P), K]
+    return seen if rows is None else ops.logical_and(rows, seen)

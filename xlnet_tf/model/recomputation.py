@@ -9,6 +9,35 @@ draws the same values again, because they follow from the seed.
 import keras
 from keras import ops
 
+from xlnet_tf.weights.layer_paths import layers_by_path
+
+
+def leave_scope(model):
+    """Take the layers of a model out of the `keras.RematScope` around them.
+
+    In that scope Keras recomputes every layer by itself, by a function of
+    TensorFlow that takes no keyword arguments in a graph, and that finds no
+    gradient of weights inside of `rematerialized`.
+
+    COMPATIBILITY: `_remat_mode` of a layer of Keras 3 is undocumented.
+
+    Args:
+        model: keras.Model.
+
+    Returns:
+        bool, whether the scope recomputes the model: not in the mode
+        "activations", and in "list_of_layers" if it names the model or a
+        layer of it.
+    """
+    layers = {model.name: model, **layers_by_path(model)}
+    scope = model._remat_mode
+    for layer in layers.values():
+        layer._remat_mode = None
+    if scope is None or scope.mode != "list_of_layers":
+        return scope is not None and scope.mode in ("full", "larger_than")
+    names = {layer.name for layer in layers.values()}
+    return not names.isdisjoint(scope.layer_names)
+
 
 def rematerialized(function, layer, inputs):
     """Call a function of a layer and keep nothing but its inputs.

@@ -117,7 +117,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
                 setattr(self, name, metric)
         self.memory: StatefulMemory | None = None
         self.token_loss = TokenLoss(reduction="mean_with_sample_weight")
-        self.freeze_if_told()
+        self.finish_layers()
 
     def attach_memory(
         self, batch_size: int, mask_unwritten: bool = False

@@ -101,7 +101,7 @@ class Task(Preset, BaseModel):
         self.head.build((None, None, backbone.config.hidden_dim))
         self.preprocessor = preprocessor
         self.built = True
-        self.freeze_if_told()
+        self.finish_layers()
 
     @staticmethod
     def make_head(head_class, backbone, kwargs, **arguments):
@@ -467,6 +467,21 @@ class Task(Preset, BaseModel):
     def trainable_weights(self):
         """Trainable weights that the outputs depend on."""
         return self._without_unused(super().trainable_weights)
+
+    @property
+    def non_trainable_variables(self):
+        """All other variables."""
+        return self._others(self.variables, self.trainable_variables)
+
+    @property
+    def non_trainable_weights(self):
+        """All other weights."""
+        return self._others(self.weights, self.trainable_weights)
+
+    @staticmethod
+    def _others(variables, trainable):
+        ids = {id(v) for v in trainable}
+        return [v for v in variables if id(v) not in ids]
 
     def _without_unused(self, variables):
         if self.reads_query:

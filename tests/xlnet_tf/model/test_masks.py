@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from tests.support import oracle
@@ -13,6 +14,7 @@ from tests.support.oracle import small_features
 from xlnet_tf.model.masks import attention_mask
 from xlnet_tf.model.masks import causal_mask
 from xlnet_tf.model.masks import literal_masks
+from xlnet_tf.model.masks import other_segment
 from xlnet_tf.model.masks import permutation_masks
 from xlnet_tf.model.masks import pseudo_masks
 
@@ -193,3 +195,38 @@ def test_pseudo_masks_are_those_of_plain_loops():
         none = np.zeros_like(is_pseudo)
         content, _ = permutation_masks(rank)
         np.testing.assert_array_equal(pseudo_masks(rank, none), content)
+
+
+def test_masks_are_of_operations_that_other_runtimes_have():
+    """LiteRT inserts no axes by an index; OpenVINO has no MatrixDiag."""
+    features = small_features(memory_length=M)
+    pseudo = {
+        name: features[name]
+        for name in ("token_ids", "padding_mask", "factorization_rank")
+    }
+    pseudo["is_pseudo"] = features["factorization_rank"] > 0
+    plain = {k: features[k] for k in ("token_ids", "padding_mask")}
+    positions = features["target_positions"]
+    for given, overrides in (
+        (features, {}),
+        (features, {"attention_type": "causal", "same_length": True}),
+        ({**literal(features), "target_positions": positions}, {}),
+        (pseudo, {}),
+        ({**plain, "target_positions": positions}, {}),
+        (plain, {"attention_type": "causal"}),
+    ):
+        config = small_config(**overrides)
+        given.pop("memories", None)
+
+        def masks(features, config=config):
+            positions = features.get("target_positions")
+            return (
+                attention_mask(features, positions, config, M),
+                other_segment(features, positions, M),
+            )
+
+        graph = tf.function(masks).get_concrete_function(given).graph
+        for operation in graph.get_operations():
+            assert not operation.type.startswith("MatrixDiag"), overrides
+            if operation.type == "StridedSlice":
+                assert not operation.get_attr("new_axis_mask"), operation
