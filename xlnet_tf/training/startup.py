@@ -6,19 +6,22 @@ from data_pipeline.base.files import as_path
 from data_pipeline.base.suggestions import did_you_mean
 from xlnet_tf.config.fields import SIZES
 
+BACKENDS = ("tensorflow", "jax")
 
-def check_backend(work, names=("tensorflow",)):
+
+def check_backend(work):
     """Import Keras, and refuse a backend that cannot do some work.
+
+    Beside JAX, TensorFlow reads data and writes files, on the CPU.
 
     Args:
         work: str, the work, for the message.
-        names: strs, the backends that can.
 
     Returns:
         str, the name of the backend.
 
     Raises:
-        ValueError: if the backend is another, or is not installed.
+        ValueError: if the backend is none of `BACKENDS`, or is not installed.
     """
     try:
         import keras
@@ -28,11 +31,16 @@ def check_backend(work, names=("tensorflow",)):
             f"{error.name}, which is not installed: pip install {error.name}."
         ) from None
     backend = keras.backend.backend()
-    if backend not in names:
+    if backend not in BACKENDS:
         raise ValueError(
-            f"{work} needs Keras' backend {' or '.join(names)}. Received: "
+            f"{work} needs Keras' backend {' or '.join(BACKENDS)}. Received: "
             f"KERAS_BACKEND={backend}. Presets are read by every backend."
         )
+    if backend == "jax":
+        import tensorflow as tf
+
+        # It would take the memory that JAX needs.
+        tf.config.set_visible_devices([], "GPU")
     return backend
 
 
