@@ -145,7 +145,7 @@ def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
             start_new_session=True,  # Ctrl-C stops the run alone
         )
     if done.returncode:
-        *_, reason = ["none", *done.stderr.strip().splitlines()]
+        reason = done.stderr.strip().rpartition("\n")[2]
         raise RuntimeError(
             f"the process of KERAS_BACKEND=tensorflow that writes {place} "
             f"ended with status {done.returncode}: "
