@@ -61,11 +61,9 @@ class Commands:
             finetuning_fixtures.write_task(place, task)
         return place
 
-    def finetune(
-        self, task, output, *more, module="xlnet_tf.finetune", **given
-    ):
-        place = self.directory / f"{output}".replace("/", "-")
-        place.mkdir(exist_ok=True)
+    def finetune(self, task, output, *more, **given):
+        place = self.directory / "settings" / output
+        place.mkdir(parents=True, exist_ok=True)
         training = finetuning_fixtures.write_training(
             place,
             **{
@@ -82,7 +80,7 @@ class Commands:
             },
         )
         return [
-            *(module, "--task", task, "--data", self.data(task)),
+            *("xlnet_tf.finetune", "--task", task, "--data", self.data(task)),
             *("--preset", self.preset, "--training", training),
             *("--output", self.directory / output),
             *("--strategy", "one_device", "--quiet", *more),
@@ -253,9 +251,9 @@ def test_an_unfinished_run_is_of_its_backend(commands):
 def test_what_jax_does_not_do_is_refused(commands):
     """In a line, before anything is trained."""
     runs = [
-        commands.finetune("seq2seq", "refused", num_beams=4),
-        commands.finetune("ner", "refused", precision="float16"),
-        commands.finetune("ner", "refused", strategy="multi_worker"),
+        commands.finetune("seq2seq", "refused/1", num_beams=4),
+        commands.finetune("ner", "refused/2", precision="float16"),
+        commands.finetune("ner", "refused/3", strategy="multi_worker"),
         ["xlnet_tf.generate", "--model", commands.preset, "--prompt", "a"],
     ]
     del runs[2][runs[2].index("--strategy") : runs[2].index("--quiet")]
