@@ -74,13 +74,18 @@ class Commands:
                 "dropout": 0.0,
                 "attention_dropout": 0.0,
                 "num_beams": 1,
+                "sequence_length": 16,
                 "target_corruption": 0.0,
                 "target_length": 6,
                 **given,
             },
         )
+        data = self.data(task)
+        if task == "seq2seq":
+            more += ("--columns", "source=en,target=de")
+            more += ("--eval-data", data / "dev.en")
         return [
-            *("xlnet_tf.finetune", "--task", task, "--data", self.data(task)),
+            *("xlnet_tf.finetune", "--task", task, "--data", data),
             *("--preset", self.preset, "--training", training),
             *("--output", self.directory / output),
             *("--strategy", "one_device", "--quiet", *more),
@@ -111,8 +116,7 @@ def assert_same_run(found, expected, tolerance=1e-4):
     assert len(one) == len(other) == STEPS // 5 + 2
     for line, wanted in zip(one, other, strict=True):
         assert line == pytest.approx(wanted, rel=tolerance, abs=tolerance)
-    losses = [x["loss"] for x in other if x["kind"] == "train"]
-    assert losses[-1] < losses[0]  # it learns
+    assert "has no section" not in (found / "report.html").read_text()
     names = [
         {
             str(x.relative_to(place))
@@ -183,18 +187,18 @@ def test_a_stopped_run_goes_on_to_the_bit(commands):
             "classification", output, *more, **given, **others
         )
 
-    whole, parts = run("stop/whole"), run("stop/parts")
+    whole, parts = run("whole/run"), run("parts/run")
     stopped = [f"{backend_runs.STOPPED}{parts[0]}", *parts[1:]]
-    seeds = run("stop/seeds", "--seeds", "2")
+    seeds = run("seeds", "--seeds", "2")
     runs = [whole, stopped, parts, seeds]
     statuses, process = backend_runs.run_on_jax(runs)
     assert statuses == [0, 143, 0, 0], process.stderr[-3000:]
-    places = [commands.directory / "stop" / x for x in ("whole", "parts")]
+    places = [commands.directory / x for x in ("whole", "parts")]
     expected, found = map(end_of, places)
     assert expected.keys() == found.keys() and len(found) > 10
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, name)
-    assert (commands.directory / "stop/seeds/seed-1/results.json").is_file()
+    assert (commands.directory / "seeds/seed-1/results.json").is_file()
 
 
 def test_two_devices_are_as_one(commands, of_tasks):
@@ -261,7 +265,7 @@ def test_what_jax_does_not_do_is_refused(commands):
     statuses, process = backend_runs.run_on_jax(runs)
     errors = [x for x in process.stderr.splitlines() if x[:6] == "error:"]
     assert statuses == [1] * len(runs) and len(errors) == len(runs)
-    assert all("KERAS_BACKEND=tensorflow" in x for x in errors)
+    assert all("KERAS_BACKEND=tensorflow" in x for x in errors), errors
     assert not (commands.directory / "refused").exists()
 
 
