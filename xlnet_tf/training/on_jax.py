@@ -124,12 +124,10 @@ class Jax:
 
     def tracked(self, model, optimizer):
         """dict of what a checkpoint keeps of a model and its optimizer."""
-        trained = model.trainable_variables
         # What an objective does not train may be of a preset.
-        places = {id(x) for x in trained}
-        others = [x for x in model.weights if id(x) not in places]
+        weights = [*model.trainable_variables, *untrained(model)]
         return {
-            "model": Variables([*trained, *others]),
+            "model": Variables(weights),
             "optimizer": Variables(optimizer.variables),
         }
 
@@ -388,13 +386,13 @@ def values(variables):
 
 
 def untrained(model):
-    """list of the variables of a model that a step does not update.
+    """list of the weights of a model that a step does not update.
 
     They are arguments of the step. Else they would be constants of the
     program: under adapters, almost the whole model.
     """
     trained = {id(x) for x in model.trainable_variables}
-    return [x for x in model.variables if id(x) not in trained]
+    return [x for x in model.weights if id(x) not in trained]
 
 
 def scope_of(variables, arrays):
