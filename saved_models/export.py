@@ -13,7 +13,9 @@ answers are compared with the model's.
 import argparse
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import typing
 
 from data_pipeline.base import command_line
@@ -38,6 +40,14 @@ if typing.TYPE_CHECKING:
 
     from data_pipeline.tokenization.tokenizer import Tokenizer
 
+# Exports a model that a process of another backend has written.
+_PROGRAM = """
+import json, sys
+from data_pipeline.base import command_line
+from saved_models import export
+sys.exit(command_line.run(export.export_preset, json.load(sys.stdin)))
+"""
+
 
 def export_model(
     model: "keras.Model",
@@ -52,7 +62,8 @@ def export_model(
     It appears whole: it is written under a temporary name beside its place and
     renamed. (In a bucket its files appear one after the other.) Its
     `assets.extra` holds warm-up requests, the settings and `model_card.json`;
-    `SHA256SUMS` has the digests of all files.
+    `SHA256SUMS` has the digests of all files. On Keras' JAX backend a process
+    of the TensorFlow backend writes it.
 
     Args:
         model: a model whose class has signatures (`saved_models.signatures`),
@@ -71,6 +82,7 @@ def export_model(
         ValueError: if the version is not a number, the tokenizer is not the
             model's, or a setting is out of range.
         FileExistsError: if the version exists.
+        RuntimeError: if the process of the TensorFlow backend fails.
 
     Example:
 
@@ -84,7 +96,8 @@ def export_model(
     saved_models.export_model(backbone, tokenizer, "tiny/1", memory_length=0)
     ```
     """
-    from saved_models import openvino
+    import keras
+
     from saved_models.model_card import write_card
     from saved_models.signatures import signatures_for
 
@@ -94,6 +107,11 @@ def export_model(
     checked = ExportSettings(**settings).for_model(model)
     versions.check(place, overwrite)
     _check(model, tokenizer, checked)
+    if keras.backend.backend() != "tensorflow":
+        _export_elsewhere(model, tokenizer, place, overwrite, source, checked)
+        return place
+    from saved_models import openvino
+
     module = signatures_for(model)(model, tokenizer, checked)
     traced = module.traced()
     try:
@@ -118,6 +136,61 @@ def _without_objective(model):
     from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 
     return model.backbone if isinstance(model, XLNetPretrainer) else model
+
+
+def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
+    """Export by a process of the TensorFlow backend; see `export_model`."""
+    with tempfile.TemporaryDirectory() as preset:
+        model.save_to_preset(preset, tokenizer=tokenizer)
+        request = {
+            "model": type(model).__name__,
+            "preset": preset,
+            "directory": str(place),
+            "overwrite": overwrite,
+            "source": source and str(source),
+            "settings": settings.to_dict(),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM],
+            env=_on_tensorflow(),
+            input=json.dumps(request),
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C stops the run alone
+        )
+    if done.returncode:
+        reason = done.stderr.strip().rpartition("\n")[2]
+        raise RuntimeError(
+            f"the process of KERAS_BACKEND=tensorflow that writes {place} "
+            f"ended with status {done.returncode}: "
+            f"{reason.removeprefix('error: ')}"
+        )
+
+
+def _on_tensorflow():
+    """The environment of a process that exports, beside one of JAX."""
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}  # JAX has their memory
+    return {**os.environ, **hidden, "KERAS_BACKEND": "tensorflow"}
+
+
+def export_preset(request):
+    """Export a model as `_export_elsewhere` asks for it.
+
+    Args:
+        request: dict of `preset`, the model's directory, `model`, the name of
+            its class, and what `export_model` takes.
+    """
+    from xlnet_tf.loading import MODELS
+    from xlnet_tf.loading import load_tokenizer
+
+    export_model(
+        MODELS[request["model"]].from_preset(request["preset"]),
+        load_tokenizer(request["preset"]),
+        request["directory"],
+        overwrite=request["overwrite"],
+        source=request["source"],
+        **request["settings"],
+    )
 
 
 def _save(module, traced, directory, name):
@@ -289,7 +362,10 @@ def main(argv=None):
     check_directory(arguments.output)
     directory = versions.next_version(arguments.output)
     versions.check(directory, arguments.overwrite)
-    check_backend("export")
+    if check_backend("export") != "tensorflow":
+        given = sys.argv[1:] if argv is None else argv
+        command = [sys.executable, "-m", "saved_models.export", *given]
+        return subprocess.call(command, env=_on_tensorflow())
     model, stored = load_model(arguments.model)
     tokenizer = stored.tokenizer_for(
         model, arguments.tokenizer, arguments.lowercase or None

@@ -134,10 +134,9 @@ def main(argv=None):
     keep_programs(settings.compilation_cache)
     check_backend("fine-tuning")
     from data_pipeline.base.models import RESULTS_FILE
-    from xlnet_tf.training.devices import make_strategy
+    from xlnet_tf.training.backends import make_backend
     from xlnet_tf.training.directory import first_begun
     from xlnet_tf.training.finetune import finetune
-    from xlnet_tf.training.on_tensorflow import TensorFlow
     from xlnet_tf.training.results.summary import write_summary
 
     runs = [settings]
@@ -152,13 +151,11 @@ def main(argv=None):
         ]
     earlier = first_begun([run.output for run in runs], RESULTS_FILE)
     with command_line.warnings_in_a_line():
+        backend = make_backend(settings)
         data = _read(settings, earlier)
-        strategy = make_strategy(
-            settings.strategy, settings.tpu, settings.worker_timeout
-        )
     all_results = []
     for run in runs:
-        status, results = finetune(run, TensorFlow(strategy), data, begun)
+        status, results = finetune(run, backend, data, begun)
         if status:
             return status
         all_results.append(results)

@@ -139,21 +139,13 @@ def main(argv=None):
         check_directory(settings.export)
     begun = time.monotonic()  # --time-limit counts from here
     keep_programs(settings.compilation_cache)
-    backend_name = check_backend("pretraining", ("tensorflow", "jax"))
+    check_backend("pretraining")
+    from xlnet_tf.training.backends import make_backend
     from xlnet_tf.training.pretrain import pretrain
 
-    if backend_name == "jax":
-        from xlnet_tf.training.on_jax import Jax
-
-        return pretrain(settings, Jax(settings), begun=begun)
-    from xlnet_tf.training.devices import make_strategy
-    from xlnet_tf.training.on_tensorflow import TensorFlow
-
     with command_line.warnings_in_a_line():
-        strategy = make_strategy(
-            settings.strategy, settings.tpu, settings.worker_timeout
-        )
-    return pretrain(settings, TensorFlow(strategy), export, begun)
+        backend = make_backend(settings)
+    return pretrain(settings, backend, export, begun)
 
 
 def export(model, tokenizer, directory, sequence_length):

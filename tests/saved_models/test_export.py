@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from data_pipeline.base.checksums import add_checksums
 from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.files import copy_tree
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from saved_models import export
 from saved_models import model_card
 from saved_models import warm_up
 from saved_models.client.operations import check_operations
@@ -421,6 +423,39 @@ def test_of_two_exports_at_once_one_is_refused(
     export(num_candidates=6, overwrite=True)
     assert candidates() == 6
     assert [p.name for p in directory.parent.iterdir()] == ["1"]
+
+
+def test_another_backend_exports_by_a_process_of_tensorflow(
+    tmp_path, monkeypatch, without_graphs
+):
+    """Which gets the model and all settings, and whose error is told."""
+    started = []
+
+    def run(command, env, input, **others):
+        started.append(env["KERAS_BACKEND"])
+        with monkeypatch.context() as patch:
+            patch.setattr("keras.backend.backend", lambda: "tensorflow")
+            export.export_preset(json.loads(input))
+        return subprocess.CompletedProcess(command, 0, stderr="")
+
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    monkeypatch.setattr(subprocess, "run", run)
+    place = tmp_path / "tiny" / "1"
+    settings = {"num_candidates": 6, "sequence_length": 16}
+    model, tokenizer = shared_model(), tiny_tokenizer()
+    assert export_model(model, tokenizer, place, **settings) == place
+    card = json.loads((place / "assets.extra/model_card.json").read_text())
+    assert card["model"] == "XLNetPretrainer"
+    assert settings.items() <= card["export"].items()
+    assert started == ["tensorflow"]
+
+    def fail(command, **others):
+        text = "noise\nerror: No space left\n"
+        return subprocess.CompletedProcess(command, 1, stderr=text)
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    with pytest.raises(RuntimeError, match="1 ended .* status 1: No space"):
+        export_model(model, tokenizer, place, overwrite=True)
 
 
 def test_exports_in_buckets(

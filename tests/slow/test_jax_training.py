@@ -13,11 +13,15 @@ import sys
 import numpy as np
 import pytest
 
+import saved_models
 import xlnet_tf
+from saved_models import check
+from saved_models.settings import ExportSettings
 from tests.conftest import ROOT
 from tests.support import artefacts
 from tests.support.killed_runs import end_of
 from tests.support.replicas import two_replicas
+from tests.support.samples import tiny_sentences
 from tests.support.training_fixtures import one_device
 from xlnet_tf import train
 from xlnet_tf.training import devices
@@ -76,8 +80,9 @@ more = ["--objective", "masked", "--next-sentence-weight", "1"]
 more += ["--precision", "bfloat16", "--steps", "2", "--warmup-steps", "0"]
 assert run("masked/run", *more) == 0
 assert run("masked/run", *more, "--steps", "3") == 0  # goes on
-refused = ["--export", "3"], ["--profile"]
-for more in (*refused, ["--precision", "float16"]):
+more = ["--export", str(directory / "exports"), "--steps", "2"]
+assert run("exported/run", *more, "--warmup-steps", "0") == 0
+for more in (["--profile"], ["--precision", "float16"], ["--tpu", "pod"]):
     assert run("refused", *more) == 1
 for strategy in ("multi_worker", "tpu"):
     assert run("refused", "--strategy", strategy) == 1
@@ -192,9 +197,25 @@ def test_presets_are_read_by_the_other_backend(runs):
         np.testing.assert_allclose(a.numpy(), b.numpy(), atol=2e-3)
 
 
+def test_an_export_of_the_run_is_as_its_model(runs, monkeypatch):
+    directory, _ = runs
+    stored = xlnet_tf.loading.open_model(directory / "exported/run")
+    model, tokenizer = stored.load(), stored.tokenizer()
+    settings = ExportSettings(sequence_length=artefacts.LENGTH)
+    monkeypatch.setitem(check.TOLERANCES, "float32", 1e-5)
+    found = check.check(
+        *(model, tokenizer, settings),
+        *(saved_models.load(directory / "exports/2"), None),
+        list(tiny_sentences(3)),
+    )
+    assert len(found) == 3 and all(close for _, close in found.values()), found
+
+
 def test_what_tensorflow_alone_does_is_refused(runs):
+    """Each line names what does it, or what is there instead."""
     _, result = runs
     errors = [x for x in result.stderr.splitlines() if x.startswith("error: ")]
-    names = ["--export", "--profile", "--precision"]
+    names = ["--profile", "--precision", "--tpu"]
     assert [x.split()[1] for x in errors[:3]] == names
+    assert all("KERAS_BACKEND=tensorflow" in x for x in errors)
     assert "--strategy is one of auto, one_device, mirrored, tpu" in errors[3]

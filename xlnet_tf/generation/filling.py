@@ -7,13 +7,15 @@ import dataclasses
 import itertools
 import re
 
+import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import MASK_ID
 from xlnet_tf.generation.scoring import Sequences
 from xlnet_tf.generation.settings import Symbols
+from xlnet_tf.model.compiled import compiled
 from xlnet_tf.model.masks import CONTEXT_RANK
 
 # <mask>, <mask:3> and <mask:1-4>
@@ -75,9 +77,7 @@ class Filler:
         size = model.config.vocabulary_size
         self._blocked = symbols.blocked(size) | symbols.ends(size)
         self._word_mark = tokenizer.piece_to_id(BLANK)
-        self._log_probabilities = tf.function(
-            self._compute, autograph=False, reduce_retracing=True
-        )
+        self._log_probabilities = compiled(self._compute, model)
 
     def _compute(self, features):
         objective = self._model.objectives[0]
@@ -87,7 +87,7 @@ class Filler:
             streams=objective.streams,
         )
         rows = objective.rows(outputs, features)
-        return tf.nn.log_softmax(self._model.logits(rows))
+        return ops.log_softmax(self._model.logits(rows))
 
     def fill(self, text, num_beams, max_blank_tokens):
         """Fillings of a text, best first.
@@ -163,8 +163,8 @@ class Filler:
                 waiting = [x + begin for x in blanks if x not in tokens]
                 rank[row, waiting] = _BLANK_RANK
             features["factorization_rank"] = rank.astype(np.int32)
-        features = {name: tf.constant(x) for name, x in features.items()}
-        values = self._log_probabilities(features).numpy()
+        features = keras.tree.map_structure(ops.convert_to_tensor, features)
+        values = ops.convert_to_numpy(self._log_probabilities(features))
         return np.where(self._blocked, -np.inf, values)
 
     def _filling(self, parts, lengths, blanks, beam):

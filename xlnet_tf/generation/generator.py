@@ -11,7 +11,7 @@ import math
 import weakref
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
@@ -19,6 +19,8 @@ from data_pipeline.tokenization.symbols import LAYOUTS
 from xlnet_tf.generation import search
 from xlnet_tf.generation.decoders import make_decoder
 from xlnet_tf.generation.settings import Symbols
+from xlnet_tf.model.compiled import common_length
+from xlnet_tf.model.compiled import compiled
 
 # Steps between two checks for stop strings.
 _STEPS_BETWEEN_LOOKS = 8
@@ -82,7 +84,8 @@ class TextGenerator:
         settings: GenerationSettings.
 
     Raises:
-        ValueError: if the model cannot generate, or reads no segments.
+        ValueError: if the model cannot generate, or reads no segments, or the
+            backend has no beam search.
 
     Attributes:
         model, tokenizer, settings: as given.
@@ -95,6 +98,7 @@ class TextGenerator:
         self.model = model  # the programs hold only a weak reference
         self.tokenizer = tokenizer
         self.settings = settings
+        search.check_beams(settings.num_beams)
         config = model.config
         self._begin_ids = [CLS_ID] * LAYOUTS[config.layout].class_first
         self._max_tokens = settings.max_prompt_tokens
@@ -248,11 +252,11 @@ class TextGenerator:
                 for row in range(rows)
             ]
         )
-        uniforms = tf.constant(uniforms)
+        uniforms = ops.convert_to_tensor(uniforms)
         state = search.begin(
             self.decoder,
             context,
-            tf.repeat(history, rows, axis=0),
+            ops.repeat(history, rows, axis=0),
             settings.max_new_tokens,
         )
         if not settings.stop and steps > 1:
@@ -261,19 +265,19 @@ class TextGenerator:
         while done < settings.max_new_tokens:
             done = min(done + steps, settings.max_new_tokens)
             state = self._programs.extend(
-                context, state, uniforms, tf.constant(done)
+                context, state, uniforms, ops.convert_to_tensor(done, "int32")
             )
             is_done = state["is_done"]
             if settings.stop:
                 is_done = is_done | self._has_stop(state)
                 state = {**state, "is_done": is_done}
             yield state
-            if bool(tf.reduce_all(is_done)):
+            if bool(ops.all(is_done)):
                 return
 
     def _batch(self, prompts):
         """Features and history of prompts, padded on the left."""
-        longest = max(map(len, prompts))
+        longest = common_length(max(map(len, prompts)))
         if self._segment_length:
             size = self._segment_length
             longest = math.ceil(longest / size) * size
@@ -282,17 +286,18 @@ class TextGenerator:
             row[longest - len(token_ids) :] = token_ids
         real = history >= 0
         features = {
-            "token_ids": tf.constant(np.maximum(history, 0)),
-            "padding_mask": tf.constant(real.astype(np.int32)),
+            "token_ids": ops.convert_to_tensor(np.maximum(history, 0)),
+            "padding_mask": ops.convert_to_tensor(real.astype(np.int32)),
         }
-        return features, tf.constant(history)
+        return features, ops.convert_to_tensor(history)
 
     def _new_tokens(self, state):
         """int array [N, S], -1 where there is no token (yet)."""
-        return state["history"].numpy()[:, -self.settings.max_new_tokens :]
+        history = ops.convert_to_numpy(state["history"])
+        return history[:, -self.settings.max_new_tokens :]
 
     def _has_stop(self, state):
-        return tf.constant(
+        return ops.convert_to_tensor(
             [
                 self._text(row).has_stop
                 for row in self._new_tokens(state).tolist()
@@ -302,7 +307,7 @@ class TextGenerator:
     def _texts(self, state):
         """list of B lists of GeneratedText, of a state."""
         found = []
-        log_probabilities = state["log_probabilities"].numpy()
+        log_probabilities = ops.convert_to_numpy(state["log_probabilities"])
         for row, values in zip(
             self._new_tokens(state).tolist(), log_probabilities, strict=True
         ):
@@ -442,16 +447,11 @@ class Programs:
         self.decoder = make_decoder(model)
         self.symbols = Symbols(tokenizer.vocabulary_size)
         self._settings = settings
-        self.read, self.extend, self.search = (
-            # Nothing here needs AutoGraph.
-            tf.function(function, autograph=False, reduce_retracing=relaxes)
-            for function, relaxes in (
-                # The number of segments is fixed when it is traced.
-                (self._read, settings.segment_length is None),
-                (self._extend, True),
-                (self._search, True),
-            )
-        )
+        # The number of segments is fixed when it is traced.
+        one_segment = settings.segment_length is None
+        self.read = compiled(self._read, model, relaxes=one_segment)
+        self.extend = compiled(self._extend, model)
+        self.search = compiled(self._search, model)
 
     def _read(self, features):
         """The context of prompts, see `Decoder.read`."""

@@ -88,12 +88,12 @@ def check_can_read(model, method):
         method: str, its method, for messages.
 
     Raises:
-        NotImplementedError: if the backend is not TensorFlow.
+        NotImplementedError: if the backend is neither TensorFlow nor JAX.
         ValueError: if the model has no preprocessor.
     """
-    if keras.backend.backend() != "tensorflow":
+    if keras.backend.backend() not in ("tensorflow", "jax"):
         raise NotImplementedError(
-            f"`{method}` needs the TensorFlow backend. Received: "
+            f"`{method}` needs the TensorFlow or the JAX backend. Received: "
             f"KERAS_BACKEND={keras.backend.backend()}."
         )
     if model.preprocessor is None:

@@ -6,13 +6,16 @@ Shapes: N texts, B rows of a batch, T tokens, P targets.
 import dataclasses
 import math
 
+import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import LAYOUTS
 from data_pipeline.tokenization.symbols import MASK_ID
 from data_pipeline.tokenization.symbols import SEP_ID
+from xlnet_tf.model.compiled import common_length
+from xlnet_tf.model.compiled import compiled
 from xlnet_tf.model.masks import CONTEXT_RANK
 
 ORDERS = ("forward", "backward", "random", "independent")
@@ -51,9 +54,7 @@ class Scorer:
         self._model = model
         self._sequences = Sequences(model, tokenizer)
         self._kind = model.objectives[0].name
-        self._losses = tf.function(
-            self._compute, autograph=False, reduce_retracing=True
-        )
+        self._losses = compiled(self._compute, model)
 
     def _compute(self, batch):
         outputs = self._model(batch, training=False)
@@ -136,7 +137,7 @@ class Scorer:
                 batch["token_ids"] = np.where(rank >= 0, MASK_ID, token_ids)
             if self._kind == "pseudo_masked":
                 batch["target_blocks"] = steps
-            losses = self._losses(_tensors(batch)).numpy()
+            losses = ops.convert_to_numpy(self._losses(_tensors(batch)))
         return (-(losses * weights).sum(axis=1, dtype=np.float64)).tolist()
 
     def _of_next_tokens(self, batch, positions):
@@ -149,11 +150,11 @@ class Scorer:
             # Every token sees as many keys, as in `generate`.
             shape = [len(token_ids), config.memory_length]
             inputs["memory_mask"] = np.zeros(shape, bool)
-            empty = tf.zeros(
+            empty = ops.zeros(
                 [*shape, config.hidden_dim], self._model.compute_dtype
             )
             inputs["memories"] = (empty,) * config.num_layers
-        losses = self._losses(_tensors(inputs)).numpy()
+        losses = ops.convert_to_numpy(self._losses(_tensors(inputs)))
         return np.take_along_axis(losses, np.maximum(positions - 1, 0), axis=1)
 
 
@@ -224,7 +225,7 @@ def _check_order(steps, count):
 
 
 def _tensors(batch):
-    return tf.nest.map_structure(tf.convert_to_tensor, batch)
+    return keras.tree.map_structure(ops.convert_to_tensor, batch)
 
 
 class Sequences:
@@ -304,6 +305,7 @@ class Sequences:
                 f"a text must have at most {self._longest} tokens, the "
                 f"positions of the model. Received: {width} tokens."
             )
+        width = min(common_length(width), self._longest or math.inf)
         side = "right" if self._is_causal else self._layout.pad_side("left")
         fillers = self._layout.fillers(side)
         shape = (len(rows), width)

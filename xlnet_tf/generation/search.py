@@ -1,13 +1,16 @@
 """The search for the next tokens: greedy, sampled, or by beams.
 
 First the choice of one token by rules, then the loop of greedy search and
-sampling, then beam search by Model Garden's `SequenceBeamSearch`.
+sampling, then beam search by Model Garden's `SequenceBeamSearch`, which needs
+TensorFlow.
 
 Shapes: B examples, K beams, N rows, T tokens of a prompt, W tokens of a
 history, S steps, V vocabulary.
 """
 
+import keras
 import tensorflow as tf
+from keras import ops
 
 _IMPOSSIBLE = -1e9
 _LOWEST_TEMPERATURE = 1e-30  # what float32 can divide by
@@ -20,7 +23,7 @@ def without_rules(token):
 
 def token_of(entry):
     """The token of an entry of a history, -1 where there is none."""
-    return tf.maximum(entry, -2 - entry)
+    return ops.maximum(entry, -2 - entry)
 
 
 def apply_rules(logits, history, length, new_tokens, settings, symbols):
@@ -38,17 +41,17 @@ def apply_rules(logits, history, length, new_tokens, settings, symbols):
     Returns:
         float32 tensor of shape [N, V].
     """
-    num_rows, vocabulary_size = tf.unstack(tf.shape(logits))
-    columns = tf.range(tf.shape(history)[1])
+    num_rows, vocabulary_size = ops.shape(logits)
+    columns = ops.arange(ops.shape(history)[1], dtype="int32")
     seen = (history >= 0) & (columns < length)
     if settings.repetition_penalty != 1:
         there = _any_token(history, seen, num_rows, vocabulary_size)
         penalty = settings.repetition_penalty
-        penalised = tf.where(logits > 0, logits / penalty, logits * penalty)
-        logits = tf.where(there, penalised, logits)
-    blocked = tf.constant(symbols.blocked(logits.shape[1]))[None]
+        penalised = ops.where(logits > 0, logits / penalty, logits * penalty)
+        logits = ops.where(there, penalised, logits)
+    blocked = ops.convert_to_tensor(symbols.blocked(logits.shape[1]))[None]
     if settings.min_new_tokens:
-        ends = tf.constant(symbols.ends(logits.shape[1]))[None]
+        ends = ops.convert_to_tensor(symbols.ends(logits.shape[1]))[None]
         early = new_tokens < settings.min_new_tokens
         blocked = blocked | (ends & early)
     if settings.no_repeat_ngram:
@@ -58,26 +61,27 @@ def apply_rules(logits, history, length, new_tokens, settings, symbols):
         blocked = blocked | _any_token(
             history, repeats, num_rows, vocabulary_size
         )
-    return tf.where(blocked, _IMPOSSIBLE, logits)
+    return ops.where(blocked, _IMPOSSIBLE, logits)
 
 
 def _any_token(history, chosen, num_rows, vocabulary_size):
     """bool [N, V], whether a token stands at one of the chosen places."""
-    row = tf.broadcast_to(tf.range(num_rows)[:, None], tf.shape(history))
-    places = tf.stack([row, tf.maximum(history, 0)], axis=-1)
-    counts = tf.scatter_nd(
-        places, tf.cast(chosen, tf.int32), [num_rows, vocabulary_size]
+    row = ops.arange(num_rows, dtype="int32")[:, None]
+    row = ops.broadcast_to(row, ops.shape(history))
+    places = ops.stack([row, ops.maximum(history, 0)], axis=-1)
+    counts = ops.scatter(
+        places, ops.cast(chosen, "int32"), (num_rows, vocabulary_size)
     )
     return counts > 0
 
 
 def _completes_ngram(history, seen, length, size):
     """bool [N, W], places that follow a copy of the last n - 1 tokens."""
-    width = tf.shape(history)[1]
-    matches = seen & (tf.range(width) >= size - 1)
+    width = ops.shape(history)[1]
+    matches = seen & (ops.arange(width, dtype="int32") >= size - 1)
     for back in range(1, size):
-        last = tf.gather(history, tf.maximum(length - back, 0), axis=1)
-        before = tf.roll(history, back, axis=1)
+        last = ops.take(history, ops.maximum(length - back, 0), axis=1)
+        before = ops.roll(history, back, axis=1)
         matches = matches & (before == last[:, None]) & (before >= 0)
     return matches
 
@@ -95,33 +99,33 @@ def choose(logits, uniform, settings):
         int32 tensor of shape [N].
     """
     if not settings.samples:
-        return tf.argmax(logits, axis=-1, output_type=tf.int32)
+        return ops.cast(ops.argmax(logits, axis=-1), "int32")
     is_possible = logits > _IMPOSSIBLE
     # Below zero, so that a low temperature makes no logit infinite.
-    logits -= tf.reduce_max(logits, axis=-1, keepdims=True)
-    logits /= max(settings.temperature, _LOWEST_TEMPERATURE)
+    logits = logits - ops.max(logits, axis=-1, keepdims=True)
+    logits = logits / max(settings.temperature, _LOWEST_TEMPERATURE)
     # A high one would bring those near that rules forbid.
-    logits = tf.where(is_possible, logits, _IMPOSSIBLE)
+    logits = ops.where(is_possible, logits, _IMPOSSIBLE)
     size = logits.shape[-1]
     if settings.top_k and settings.top_k < size:
-        least = tf.math.top_k(logits, k=settings.top_k).values[:, -1:]
-        logits = tf.where(logits < least, _IMPOSSIBLE, logits)
-    probabilities = tf.nn.softmax(logits, axis=-1)
+        least = ops.top_k(logits, k=settings.top_k)[0][:, -1:]
+        logits = ops.where(logits < least, _IMPOSSIBLE, logits)
+    probabilities = ops.softmax(logits, axis=-1)
     if settings.top_p < 1:
-        falling = tf.sort(probabilities, axis=-1, direction="DESCENDING")
-        before = tf.cumsum(falling, axis=-1, exclusive=True)
-        kept = tf.where(before < settings.top_p, falling, 2.0)
-        least = tf.reduce_min(kept, axis=-1, keepdims=True)
-        probabilities = tf.where(probabilities < least, 0.0, probabilities)
+        falling = ops.flip(ops.sort(probabilities, axis=-1), axis=-1)
+        before = ops.cumsum(falling, axis=-1)[:, :-1]
+        before = ops.pad(before, [[0, 0], [1, 0]])
+        kept = ops.where(before < settings.top_p, falling, 2.0)
+        least = ops.min(kept, axis=-1, keepdims=True)
+        probabilities = ops.where(probabilities < least, 0.0, probabilities)
     # The token in whose part of [0, sum) the random number falls. A token of
     # no probability has no part.
-    ends = tf.cumsum(probabilities, axis=-1)
+    ends = ops.cumsum(probabilities, axis=-1)
     place = uniform[:, None] * ends[:, -1:]
-    token = tf.reduce_sum(tf.cast(ends <= place, tf.int32), axis=-1)
-    last = tf.reduce_max(
-        tf.where(probabilities > 0, tf.range(size), 0), axis=-1
-    )
-    return tf.minimum(token, last)
+    token = ops.sum(ops.cast(ends <= place, "int32"), axis=-1)
+    tokens = ops.arange(size, dtype="int32")
+    last = ops.max(ops.where(probabilities > 0, tokens, 0), axis=-1)
+    return ops.minimum(token, last)
 
 
 def begin(decoder, context, prompt, num_steps):
@@ -139,13 +143,13 @@ def begin(decoder, context, prompt, num_steps):
         [N, T + S]; `log_probabilities` float32 [N, S], of the new tokens under
         the model; `is_done` bool [N]; and the cache.
     """
-    num_rows = tf.shape(prompt)[0]
-    unwritten = tf.fill([num_rows, num_steps], -1)
+    num_rows = ops.shape(prompt)[0]
+    unwritten = ops.full([num_rows, num_steps], -1, "int32")
     return {
-        "index": tf.constant(0),
-        "history": tf.concat([prompt, unwritten], axis=1),
-        "log_probabilities": tf.zeros([num_rows, num_steps]),
-        "is_done": tf.zeros([num_rows], tf.bool),
+        "index": ops.zeros((), "int32"),
+        "history": ops.concatenate([prompt, unwritten], axis=1),
+        "log_probabilities": ops.zeros([num_rows, num_steps]),
+        "is_done": ops.zeros([num_rows], "bool"),
         "cache": decoder.start(context, num_rows, num_steps),
     }
 
@@ -165,34 +169,33 @@ def extend(decoder, context, state, uniforms, settings, symbols, last_step):
     Returns:
         dict, the new state.
     """
-    num_steps = tf.shape(uniforms)[1]
-    num_prompt = tf.shape(state["history"])[1] - num_steps
+    num_steps = ops.shape(uniforms)[1]
+    num_prompt = ops.shape(state["history"])[1] - num_steps
 
     def goes_on(state):
-        return (state["index"] < last_step) & ~tf.reduce_all(state["is_done"])
+        return (state["index"] < last_step) & ~ops.all(state["is_done"])
 
     def step(state):
         index, history = state["index"], state["history"]
         place = num_prompt + index
-        token = token_of(tf.gather(history, place - 1, axis=1))
+        token = token_of(ops.take(history, place - 1, axis=1))
         logits, cache = decoder.step(
-            context, state["cache"], tf.maximum(token, 0), index
+            context, state["cache"], ops.maximum(token, 0), index
         )
-        uniform = tf.gather(uniforms, index, axis=1)
+        uniform = ops.take(uniforms, index, axis=1)
         chosen = choose(
             apply_rules(logits, history, place, index, settings, symbols),
             uniform,
             settings,
         )
-        log_probability = tf.gather(
-            tf.nn.log_softmax(logits), chosen, axis=1, batch_dims=1
-        )
+        log_probability = ops.take_along_axis(
+            ops.log_softmax(logits), chosen[:, None], axis=1
+        )[:, 0]
         was_done = state["is_done"]
-        chosen = tf.where(was_done, -1, chosen)
-        log_probability = tf.where(was_done, 0.0, log_probability)
-        is_end = tf.reduce_any(
-            chosen[:, None] == tf.constant(symbols.end_ids), axis=1
-        )
+        chosen = ops.where(was_done, -1, chosen)
+        log_probability = ops.where(was_done, 0.0, log_probability)
+        ends = ops.convert_to_tensor(symbols.end_ids, "int32")
+        is_end = ops.any(chosen[:, None] == ends, axis=1)
         return {
             "index": index + 1,
             "history": _put(history, place, chosen),
@@ -203,17 +206,27 @@ def extend(decoder, context, state, uniforms, settings, symbols, last_step):
             "cache": cache,
         }
 
-    return tf.while_loop(
-        goes_on,
-        lambda state: (step(state),),
-        (state,),
-        parallel_iterations=1,
-    )[0]
+    return ops.while_loop(goes_on, lambda state: (step(state),), (state,))[0]
 
 
 def _put(rows, column, values):
-    columns = tf.range(tf.shape(rows)[1])
-    return tf.where(columns == column, values[:, None], rows)
+    columns = ops.arange(ops.shape(rows)[1], dtype="int32")
+    return ops.where(columns == column, values[:, None], rows)
+
+
+def check_beams(num_beams):
+    """Refuse beam search where its library is not, beside JAX.
+
+    Raises:
+        ValueError: if there is more than one beam.
+    """
+    backend = keras.backend.backend()
+    if num_beams > 1 and backend != "tensorflow":
+        raise ValueError(
+            "beam search is Model Garden's, which needs TensorFlow: give "
+            "`num_beams` 1 (greedy search), or set KERAS_BACKEND=tensorflow. "
+            f"Received: num_beams={num_beams}, KERAS_BACKEND={backend}."
+        )
 
 
 # The library gives scores this low to beams without a text.

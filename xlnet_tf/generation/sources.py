@@ -3,14 +3,19 @@
 Shapes: B sources, T tokens of a source, K beams, S steps.
 """
 
+import keras
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from data_pipeline.tokenization.symbols import SECOND_SEGMENT
 from data_pipeline.tokenization.symbols import SEP_ID
 from xlnet_tf.generation.decoders import make_decoder
 from xlnet_tf.generation.generator import TextGenerator
 from xlnet_tf.generation.search import beam_search
+from xlnet_tf.generation.search import begin
+from xlnet_tf.generation.search import check_beams
+from xlnet_tf.generation.search import extend
 from xlnet_tf.generation.search import length_penalty
 from xlnet_tf.generation.search import without_rules
 from xlnet_tf.generation.settings import Symbols
@@ -76,20 +81,23 @@ def of_sources(features):
         token, which is `without_rules`).
     """
     token_ids = features["token_ids"]
-    is_last = tf.range(tf.shape(token_ids)[1]) == tf.shape(token_ids)[1] - 1
+    num_tokens = ops.shape(token_ids)[1]
+    is_last = ops.arange(num_tokens, dtype="int32") == num_tokens - 1
     return (
         {
             "token_ids": token_ids,
             "padding_mask": features["padding_mask"],
-            "segment_ids": tf.zeros_like(token_ids),
-            "next_segment": tf.zeros_like(token_ids[:, :1]) + SECOND_SEGMENT,
+            "segment_ids": ops.zeros_like(token_ids),
+            "next_segment": ops.zeros_like(token_ids[:, :1]) + SECOND_SEGMENT,
         },
-        tf.where(is_last, without_rules(token_ids), -1),
+        ops.where(is_last, without_rules(token_ids), -1),
     )
 
 
 def search_targets(model, features, settings, num_pieces):
     """The likeliest target of each source of a batch, by beam search.
+
+    On JAX, which has none, by greedy search.
 
     Args:
         model: XLNetSeq2Seq.
@@ -103,10 +111,13 @@ def search_targets(model, features, settings, num_pieces):
     """
     decoder = make_decoder(model)
     features, history = of_sources(features)
-    steps = settings.max_new_tokens
+    steps, symbols = settings.max_new_tokens, Symbols(num_pieces)
+    if keras.backend.backend() != "tensorflow":
+        check_beams(settings.num_beams)
+        return _greedy(decoder, features, history, settings, symbols)
     tokens, scores = beam_search(
         *(decoder, decoder.read(features, steps), history, steps),
-        *(settings, Symbols(num_pieces)),
+        *(settings, symbols),
     )
     # The loop loses the static number of rows.
     batch_size = features["token_ids"].shape[0]
@@ -115,6 +126,21 @@ def search_targets(model, features, settings, num_pieces):
     lengths = tf.reduce_sum(tf.cast(best >= 0, tf.float32), axis=-1)
     penalty = length_penalty(lengths, settings.length_penalty)
     return {"tokens": best, "log_probability": scores[:, 0] * penalty}
+
+
+def _greedy(decoder, features, history, settings, symbols):
+    """The target of each source by greedy search, as `search_targets`."""
+    steps = settings.max_new_tokens
+    context = decoder.read(features, steps)
+    state = extend(
+        *(decoder, context, begin(decoder, context, history, steps)),
+        ops.zeros([ops.shape(history)[0], steps]),  # nothing is random
+        *(settings, symbols, steps),
+    )
+    return {
+        "tokens": state["history"][:, -steps:],
+        "log_probability": ops.sum(state["log_probabilities"], axis=-1),
+    }
 
 
 def decode_targets(tokens, tokenizer):

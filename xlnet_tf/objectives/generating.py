@@ -41,7 +41,7 @@ class GeneratingModel:
             ValueError: if the model has no tokenizer, its objective cannot
                 generate, settings do not fit, or the only prompt cannot be
                 read.
-            NotImplementedError: if the backend is not TensorFlow.
+            NotImplementedError: if the backend is neither TensorFlow nor JAX.
 
         Example:
 
@@ -105,7 +105,7 @@ class GeneratingModel:
 
         Raises:
             ValueError: if a text or an order does not fit.
-            NotImplementedError: if the backend is not TensorFlow.
+            NotImplementedError: if the backend is neither TensorFlow nor JAX.
 
         Example:
 
@@ -163,7 +163,7 @@ class GeneratingModel:
         Raises:
             ValueError: if the model cannot see behind a blank, or the only
                 text cannot be filled in.
-            NotImplementedError: if the backend is not TensorFlow.
+            NotImplementedError: if the backend is neither TensorFlow nor JAX.
 
         Example:
 

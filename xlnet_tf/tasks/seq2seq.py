@@ -232,7 +232,7 @@ class XLNetSeq2Seq(LanguageModelTask):
         Raises:
             ValueError: if there is no preprocessor, settings do not fit, or the
                 only source is empty.
-            NotImplementedError: if the backend is not TensorFlow.
+            NotImplementedError: if the backend is neither TensorFlow nor JAX.
         """
         generator = self.text_generator(**settings)
         return generate_texts(generator, inputs, keeps_prompt=False)
@@ -248,7 +248,7 @@ class XLNetSeq2Seq(LanguageModelTask):
 
         Raises:
             ValueError: if there is no preprocessor, or settings do not fit.
-            NotImplementedError: if the backend is not TensorFlow.
+            NotImplementedError: if the backend is neither TensorFlow nor JAX.
         """
         check_can_read(self, "generate")
         from xlnet_tf.generation.sources import SourceGenerator
@@ -276,6 +276,10 @@ class SequenceToSequence(TaskKind):
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
+        """See `TaskKind`; refuses beams that the backend cannot search."""
+        from xlnet_tf.generation.search import check_beams
+
+        check_beams(settings.num_beams)
         return {
             **super().arguments_for(spec, settings, labels),
             "label_smoothing": settings.label_smoothing,

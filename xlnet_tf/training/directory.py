@@ -157,6 +157,10 @@ def claim_identity(run, identity, kind):
         write_listed(directory, values)
 
 
+# Of an entry `backend`: checkpoints are read by the one that wrote them.
+OTHER_BACKEND = "it was trained on another backend of Keras (KERAS_BACKEND)"
+
+
 class Kind(typing.NamedTuple):
     """A kind of runs: its files, and what may not differ on resume.
 

@@ -14,8 +14,7 @@ from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.labels import labels_of
 from data_pipeline.tasks.task_data import tell_guess
 from xlnet_tf.tasks import task_kind
-from xlnet_tf.training.devices import make_strategy
-from xlnet_tf.training.on_tensorflow import TensorFlow
+from xlnet_tf.training.backends import make_backend
 from xlnet_tf.training.results.predictions import prediction_rows
 from xlnet_tf.training.settings import FinetuningSettings
 
@@ -58,7 +57,7 @@ class Evaluator:
             )
             for name, (examples, rows, batches) in splits.items()
         }
-        self._predict = backend.predictor(self._outputs)
+        self._predict = backend.predictor(self._outputs, task.model)
 
     def evaluate(self, must_stop=None):
         """Score all splits.
@@ -225,7 +224,8 @@ def answer_examples(model, spec, examples, settings=None, progress=False):
     if spec.kind == "question_answering":
         kept["max_question_length"] = preprocessor.max_question_length
     settings = FinetuningSettings.for_task(
-        spec.name, options={**kept, **(settings or {})}
+        spec.name,
+        options={**kept, **(settings or {}), "strategy": "one_device"},
     )
     labels = getattr(model, "labels", None)
     labels = labels and tuple(labels)
@@ -240,7 +240,7 @@ def answer_examples(model, spec, examples, settings=None, progress=False):
     batches = Batches(rows, settings.batch_size, lengths, seed=0)
     evaluator = Evaluator(
         *(kind(model), spec, labels, {"": (examples, rows, batches)}),
-        *(settings, TensorFlow(make_strategy("one_device")), progress),
+        *(settings, make_backend(settings), progress),
     )
     return evaluator.decoded("")
 

@@ -29,6 +29,7 @@ from xlnet_tf.training import loop
 from xlnet_tf.training.checkpoints import CHECKPOINTS
 from xlnet_tf.training.checkpoints import Checkpoints
 from xlnet_tf.training.devices import wait_for_peers
+from xlnet_tf.training.directory import OTHER_BACKEND
 from xlnet_tf.training.directory import Kind
 from xlnet_tf.training.directory import claim_identity
 from xlnet_tf.training.directory import opened
@@ -63,6 +64,7 @@ KIND = Kind(
         "training_examples": "other training examples",
         "held_out_examples": "other examples to evaluate on",
         "preset_weights": "other weights in the preset",
+        "backend": OTHER_BACKEND,
     },
     checked_files=(RESULTS_FILE,),
 )
@@ -74,7 +76,7 @@ def finetune(settings, backend, data, begun=None):
     Args:
         settings: FinetuningSettings, with `preset` and `output`, not yet
             resolved.
-        backend: what computes the steps, TensorFlow.
+        backend: what computes the steps, TensorFlow or Jax.
         data: TaskData of `data_pipeline.tasks`.
         begun: as of `loop.Run`.
 
@@ -92,8 +94,8 @@ def finetune(settings, backend, data, begun=None):
     task = prepare(run, data)
     run.settings = task.settings
     with opened(run.output, run.is_chief, SMALLER):
-        claim_identity(run, identity_of(task), KIND)
         is_done = (run.output / RESULTS_FILE).is_file()
+        claim_identity(run, identity_of(task, is_done), KIND)
 
         # Model and optimizer
         model, optimizer = build(task, backend.strategy)
@@ -242,8 +244,14 @@ def balance_classes(rows, labels):
     rows.dense["row_weight"] = rows.dense["row_weight"] * weights[label]
 
 
-def identity_of(task):
-    """dict for `run.json`, see `claim_identity`."""
+def identity_of(task, is_done=False):
+    """dict for `run.json`, see `claim_identity`.
+
+    Args:
+        task: TaskRun.
+        is_done: bool, whether no checkpoint will be read, which only the
+            backend reads that wrote it. Default False.
+    """
     data, settings = task.data, task.settings
     weights = None
     if not settings.random_start:
@@ -258,6 +266,7 @@ def identity_of(task):
         "preset_weights": weights,
         "random_start": settings.random_start,
         "training": settings.stored(),
+        **({} if is_done else {"backend": keras.backend.backend()}),
         # Weights, however their path is spelled, are known by their digest.
         **({} if weights else {"preset": str(settings.preset)}),
     }

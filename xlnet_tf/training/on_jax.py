@@ -1,4 +1,4 @@
-"""Steps and evaluations that JAX computes, data-parallel.
+"""Steps, evaluations and predictions that JAX computes, data-parallel.
 
 Data, files and the loop are those of every run. Each device computes its rows
 of the batch, as a replica of TensorFlow's strategies does, with the same
@@ -8,7 +8,6 @@ see the rows of one device alone.
 Shapes: B rows of the whole batch.
 """
 
-import functools
 import io
 import math
 import time
@@ -91,7 +90,7 @@ class Jax:
     """JAX as what computes a run, on its devices; see `TensorFlow`.
 
     Args:
-        settings: PretrainingSettings.
+        settings: PretrainingSettings or FinetuningSettings.
 
     Attributes:
         strategy: tf.distribute.Strategy of the data and the files.
@@ -111,8 +110,6 @@ class Jax:
             jax.config.update(
                 "jax_compilation_cache_dir", settings.compilation_cache
             )
-        # TensorFlow would take the memory that JAX needs.
-        tf.config.set_visible_devices([], "GPU")
         # TensorFlow only reads the data and writes the files.
         self.strategy = tf.distribute.OneDeviceStrategy("CPU:0")
         one = settings.strategy == "one_device"
@@ -127,12 +124,10 @@ class Jax:
 
     def tracked(self, model, optimizer):
         """dict of what a checkpoint keeps of a model and its optimizer."""
-        trained = model.trainable_variables
         # What an objective does not train may be of a preset.
-        places = {id(x) for x in trained}
-        others = [x for x in model.weights if id(x) not in places]
+        weights = [*model.trainable_variables, *untrained(model)]
         return {
-            "model": Variables([*trained, *others]),
+            "model": Variables(weights),
             "optimizer": Variables(optimizer.variables),
         }
 
@@ -148,13 +143,37 @@ class Jax:
         memory = make_memory(model, settings, self.strategy)
         return MeanLoss(model, memory, loss, batches, self.devices)
 
+    def distributed(self, batches, settings):
+        """Return the batches of a run, whole; see `predictor`."""
+        settings.replica_batch_size(self.num_replicas)
+        return batches()
+
+    def predictor(self, function, model):
+        """Compile what is predicted for a batch; see `TensorFlow.predictor`."""
+        variables, devices = model.variables, self.devices
+
+        def outputs_of(weights, features):
+            with scope_of(variables, weights):
+                return (function(features),)
+
+        compiled = devices.on_each(outputs_of, (False, True), (True,))
+
+        def predict(features):
+            features = {name: x.numpy() for name, x in features.items()}
+            weights = devices.copied(values(variables))
+            (outputs,) = compiled(weights, devices.divided(features))
+            return {name: np.asarray(x) for name, x in outputs.items()}
+
+        return predict
+
 
 def _refuse(settings):
     """Refuse settings that TensorFlow's trainer alone has."""
     if settings.strategy not in _STRATEGIES:
         raise ValueError(
             f"on Keras' JAX backend --strategy is one of "
-            f"{', '.join(_STRATEGIES)}. Received: {settings.strategy}."
+            f"{', '.join(_STRATEGIES)}; several workers train with "
+            f"KERAS_BACKEND=tensorflow. Received: {settings.strategy}."
         )
     platform = jax.devices()[0].platform
     if settings.strategy == "tpu" and platform != "tpu":
@@ -165,20 +184,29 @@ def _refuse(settings):
     if settings.strategy == "auto" and names_several_workers():
         raise ValueError(
             "the variable TF_CONFIG names several workers, and training on JAX "
-            "is of one process. Unset it, or train with TensorFlow."
+            "is of one process. Unset it, or set KERAS_BACKEND=tensorflow."
         )
-    for name, is_given in (
-        ("--export", settings.export),
-        # JAX's profiler crashes where TensorFlow, which reads the data, is too.
-        ("--profile", settings.profile),
-        ("--precision float16", settings.precision == "float16"),
-        ("--tpu", settings.tpu not in (None, "local")),
+    for name, is_given, instead in (
+        (
+            "--profile",  # JAX's crashes beside TensorFlow, which reads data
+            settings.profile,
+            "leave it out",
+        ),
+        (
+            "--precision float16",  # which needs a loss scale
+            settings.precision == "float16",
+            "give --precision bfloat16",
+        ),
+        (
+            f"--tpu {settings.tpu}",
+            settings.tpu not in (None, "local"),
+            "run the command on the TPU VM, without --tpu",
+        ),
     ):
         if is_given:
             raise ValueError(
-                f"{name} is of the TensorFlow backend, and KERAS_BACKEND is "
-                "jax. Presets are read by both: train here, and export the "
-                "preset of the run with TensorFlow."
+                f"{name} is not there on Keras' JAX backend: {instead}, or set "
+                "KERAS_BACKEND=tensorflow."
             )
 
 
@@ -248,6 +276,7 @@ class Steps:
         self._loss, self._settings = loss, settings
         self._step_counter, self._devices = step, devices
         self._batches = batches().as_numpy_iterator()
+        settings.replica_batch_size(len(devices))
         self._step = make_step(model, optimizer, loss, settings, devices)
         self._most_skipped = most_skipped(settings)
         self._skipped_in_a_row = 0
@@ -257,12 +286,13 @@ class Steps:
         begun, devices = time.monotonic(), self._devices
         weights = devices.copied(values(self._model.trainable_variables))
         moments = devices.copied(values(self._optimizer.variables))
+        others = devices.copied(values(untrained(self._model)))
         sums, weight, results = None, 0.0, []
         for _ in range(count):
             features = _with_memory(next(self._batches), self._memory, devices)
             weights, moments, memory, report = self._step(
-                weights, moments, features, self._seeds()
-            )  # which takes the memory of both
+                weights, moments, others, features, self._seeds()
+            )  # which takes the memory of the first two
             if memory:
                 self._memory.write(memory)
             report = jax.device_get(report)
@@ -324,7 +354,7 @@ class MeanLoss:
         batches, devices = self._batches().as_numpy_iterator(), self._devices
         if self._memory is not None:
             self._memory.reset()
-        weights = devices.copied(values(self._model.trainable_variables))
+        weights = devices.copied(values(self._model.variables))
         sums, weight = None, 0.0
         for _ in track(range(count), "held out", "batches", shown=progress):
             features = _with_memory(next(batches), self._memory, devices)
@@ -353,6 +383,22 @@ def _added(sums, more):
 def values(variables):
     """list of arrays, the values of variables."""
     return [x.value for x in variables]
+
+
+def untrained(model):
+    """list of the weights of a model that a step does not update.
+
+    They are arguments of the step. Else they would be constants of the
+    program: under adapters, almost the whole model.
+    """
+    trained = {id(x) for x in model.trainable_variables}
+    return [x for x in model.weights if id(x) not in trained]
+
+
+def scope_of(variables, arrays):
+    """A context in which variables have other values."""
+    mapping = list(zip(variables, arrays, strict=True))
+    return keras.StatelessScope(state_mapping=mapping)
 
 
 def assign(variables, arrays):
@@ -391,22 +437,28 @@ def make_step(model, optimizer, loss, settings, devices):
         devices: Devices.
 
     Returns:
-        function of (weights, moments, features, seeds) to (weights, moments,
-        memory, report): lists of arrays, which it gives up; dict of arrays of
-        B rows, memory included; int32 [devices, parts, 2]; dict of
+        function of (weights, moments, others, features, seeds) to (weights,
+        moments, memory, report): lists of arrays, of which it gives up the
+        first two; list of arrays, of `untrained`; dict of arrays of B rows,
+        memory included; int32 [devices, parts, 2]; dict of
         `StatefulMemory.write`; dict of `loss`, `gradient_norm` and
         `is_finite`, of the whole batch, and of `metrics` and `weight`, sums
         that are zero where it is not.
     """
     parts = settings.gradient_accumulation_steps
+    variables = [*model.trainable_variables, *untrained(model)]
 
-    def gradients(weights, features, seed):
-        (_, sums), gradient = jax.value_and_grad(
-            functools.partial(_sums, model, loss), has_aux=True
-        )(weights, {**features, "dropout_seed": seed})
+    def sums_of(weights, others, features):
+        with scope_of(variables, [*weights, *others]):
+            return _sums(loss, features)
+
+    def gradients(weights, others, features, seed):
+        (_, sums), gradient = jax.value_and_grad(sums_of, has_aux=True)(
+            weights, others, {**features, "dropout_seed": seed}
+        )
         return gradient, *sums
 
-    def step(weights, moments, features, seeds):
+    def step(weights, moments, others, features, seeds):
         rows = features["token_ids"].shape[0] // parts
         totals, memories = None, []
         for part in range(parts):
@@ -414,7 +466,7 @@ def make_step(model, optimizer, loss, settings, devices):
                 lambda x, part=part: x[part * rows : (part + 1) * rows],
                 features,
             )
-            *sums, memory = gradients(weights, of_part, seeds[0, part])
+            *sums, memory = gradients(weights, others, of_part, seeds[0, part])
             memories.append(memory)
             totals = jax.tree.map(jnp.add, totals, sums) if totals else sums
         gradient, metrics, weight = jax.lax.psum(totals, "rows")
@@ -428,7 +480,7 @@ def make_step(model, optimizer, loss, settings, devices):
 
     return devices.on_each(
         step,
-        (False, False, True, True),
+        (False, False, False, True, True),
         (False, False, True, False),
         given_up=(0, 1),
     )
@@ -492,21 +544,22 @@ def make_evaluation(model, loss, devices):
         devices: Devices.
 
     Returns:
-        function of (weights, features) to (memory, (metrics, weight)).
+        function of (values of all variables, features) to (memory, (metrics,
+        weight)).
     """
+    variables = model.variables
 
     def step(weights, features):
-        _, (metrics, weight, memory) = _sums(model, loss, weights, features)
+        with scope_of(variables, weights):
+            _, (metrics, weight, memory) = _sums(loss, features)
         return memory, jax.lax.psum((metrics, weight), "rows")
 
     return devices.on_each(step, (False, True), (True, False))
 
 
-def _sums(model, loss, weights, features):
+def _sums(loss, features):
     """(objective, (metrics, weight, memory)) of a batch of one device."""
-    mapping = list(zip(model.trainable_variables, weights, strict=True))
-    with keras.StatelessScope(state_mapping=mapping):
-        outputs = loss.outputs(features)
-        objective, metrics, weight = loss.sums(outputs, features)
+    outputs = loss.outputs(features)
+    objective, metrics, weight = loss.sums(outputs, features)
     memory = {name: outputs[name] for name in _MEMORY if name in features}
     return objective, (metrics, weight, memory)

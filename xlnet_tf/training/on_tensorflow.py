@@ -66,11 +66,12 @@ class TensorFlow:
         """Return the batches of a run on the devices; see there."""
         return distributed(batches, settings, self.strategy)
 
-    def predictor(self, function):
+    def predictor(self, function, model):
         """Compile what is predicted for a batch.
 
         Args:
             function: of a dict of features to a dict of tensors of B rows.
+            model: keras.Model, which the function calls.
 
         Returns:
             function of a batch of `distributed` to a dict of str to arrays,

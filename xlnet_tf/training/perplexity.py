@@ -16,9 +16,10 @@ import math
 import time
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from data_pipeline.base.progress import track
+from xlnet_tf.model.compiled import compiled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,10 +105,10 @@ def evaluate_with_memory(
     shape = (rows, memory_length, model.config.hidden_dim)
     empty = {}
     if memory_length:
-        zeros = tf.zeros(shape, model.compute_dtype)
+        zeros = ops.zeros(shape, model.compute_dtype)
         empty = {
             "memories": (zeros,) * model.config.num_layers,
-            "memory_mask": tf.zeros(shape[:2], tf.bool),
+            "memory_mask": ops.zeros(shape[:2], "bool"),
         }
 
     def batch(step):
@@ -181,22 +182,23 @@ def _batch(token_ids, places, counts=True):
     real = (places < len(token_ids) - 1) & counts
     last = len(token_ids) - 1
     return {
-        "token_ids": tf.constant(token_ids[np.minimum(places, last)]),
-        "target_ids": tf.constant(token_ids[np.minimum(places + 1, last)]),
-        "target_weights": tf.constant(real.astype("float32")),
+        "token_ids": ops.convert_to_tensor(token_ids[np.minimum(places, last)]),
+        "target_ids": ops.convert_to_tensor(
+            token_ids[np.minimum(places + 1, last)]
+        ),
+        "target_weights": ops.convert_to_tensor(real.astype("float32")),
     }
 
 
 def _losses(model, names):
-    """tf.function of features: sum of the losses, and the next memory."""
+    """Function of features: sum of the losses, and the next memory."""
 
-    @tf.function
     def losses(**features):
         outputs = model(features, training=False)
         nats, _, _ = model.loss_sums(outputs, features)
         return nats, {name: outputs[name] for name in names}
 
-    return losses
+    return compiled(losses, model)
 
 
 def _check_causal(model):

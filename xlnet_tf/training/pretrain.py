@@ -33,6 +33,7 @@ from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.training import loop
 from xlnet_tf.training.checkpoints import CHECKPOINTS
 from xlnet_tf.training.checkpoints import Checkpoints
+from xlnet_tf.training.directory import OTHER_BACKEND
 from xlnet_tf.training.directory import Kind
 from xlnet_tf.training.directory import claim_identity
 from xlnet_tf.training.directory import opened
@@ -68,7 +69,7 @@ KIND = Kind(
     differences={
         "records": " of the data",
         "preset_weights": "it began with the weights of another --preset",
-        "backend": "it was trained on another backend of Keras (KERAS_BACKEND)",
+        "backend": OTHER_BACKEND,
     },
 )
 

@@ -7,9 +7,13 @@ from data_pipeline.base.limits import in_a_line
 from data_pipeline.base.suggestions import did_you_mean
 from xlnet_tf.config.fields import SIZES
 
+BACKENDS = ("tensorflow", "jax")
 
-def check_backend(work, names=("tensorflow",)):
+
+def check_backend(work, names=BACKENDS):
     """Import Keras, and refuse a backend that cannot do some work.
+
+    Beside JAX, TensorFlow reads data and writes files, on the CPU.
 
     Args:
         work: str, the work, for the message.
@@ -37,7 +41,7 @@ def check_backend(work, names=("tensorflow",)):
         raise ValueError(
             f"Keras cannot be imported ({in_a_line(error)}): correct its "
             f"settings, {where} or another value of {file}. This package "
-            "needs Keras' backend tensorflow."
+            f"needs Keras' backend {' or '.join(BACKENDS)}."
         ) from error
     backend = keras.backend.backend()
     if names and backend not in names:
@@ -45,6 +49,11 @@ def check_backend(work, names=("tensorflow",)):
             f"{work} needs Keras' backend {' or '.join(names)}. Received: "
             f"{backend}, from {where}. Presets are read by every backend."
         )
+    if backend == "jax":
+        import tensorflow as tf
+
+        # It would take the memory that JAX needs.
+        tf.config.set_visible_devices([], "GPU")
     return backend
 
 

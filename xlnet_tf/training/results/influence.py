@@ -6,12 +6,14 @@ Shapes: X examples, B rows of a batch, T tokens, D model dim, C classes.
 import keras
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from data_pipeline.features.batches import Batches
 from data_pipeline.features.batches import bucket_lengths
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import SEP_ID
+from xlnet_tf.model.compiled import compiled
 
 _BATCH_SIZE = 8
 SEPARATOR = "|"  # between a text and its pair
@@ -32,7 +34,7 @@ def influence_of_words(kind, examples, labels, weights):
 
     Returns:
         list of X lists of (word, influence), or None for a model that reads
-        in segments or whose embeddings have no gradients, as of 8 bits.
+        in segments or whose embeddings are of 8 bits.
 
     Source: Denil et al., 2014, https://arxiv.org/abs/1412.6815.
     """
@@ -40,7 +42,8 @@ def influence_of_words(kind, examples, labels, weights):
     table = model.backbone.token_embedding.embeddings
     if model.segment_length or not isinstance(table, keras.Variable):
         return None
-    table = table.value
+    table = ops.convert_to_numpy(ops.cast(table, "float32"))
+    gradient = _gradient_of_embeddings(kind)
     # The truth is given by the weights.
     asked = [example._replace(label=None) for example in examples]
     rows = model.preprocessor.encode(asked, labels)
@@ -50,24 +53,16 @@ def influence_of_words(kind, examples, labels, weights):
     weights = np.asarray(weights, np.float32)
     found = [[] for _ in examples]
     for features in batches.evaluation():
-        place = features["row_index"].numpy()
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(table)
-            logits = kind.outputs_of(features)
-            total = tf.reduce_sum(logits * weights[np.maximum(place, 0)])
-        gradient = tape.gradient(total, table)
-        token_ids = features["token_ids"].numpy()
-        if not isinstance(gradient, tf.IndexedSlices):
-            return None
-        vectors = tf.gather(table, gradient.indices)
-        products = tf.reduce_sum(
-            tf.cast(gradient.values, "float32") * tf.cast(vectors, "float32"),
-            axis=-1,
+        features = {name: value.numpy() for name, value in features.items()}
+        place, token_ids = features["row_index"], features["token_ids"]
+        vectors = table[token_ids]  # [B, T, D]
+        slopes = gradient(
+            ops.zeros(vectors.shape),
+            keras.tree.map_structure(ops.convert_to_tensor, features),
+            ops.convert_to_tensor(weights[np.maximum(place, 0)]),
         )
-        if int(tf.size(products)) != token_ids.size:
-            return None
-        products = products.numpy().reshape(token_ids.shape)
-        mask = features["padding_mask"].numpy() > 0
+        products = (ops.convert_to_numpy(slopes) * vectors).sum(axis=-1)
+        mask = features["padding_mask"] > 0
         for row, index in enumerate(place):
             if index >= 0:
                 found[index] = _words(
@@ -76,6 +71,42 @@ def influence_of_words(kind, examples, labels, weights):
                     products[row, mask[row]],
                 )
     return found
+
+
+def _gradient_of_embeddings(kind):
+    """Function of (zeros [B, T, D], features, weights): gradient [B, T, D].
+
+    The zeros are added to the embeddings of the tokens, so that each place has
+    a gradient of its own, wherever its token stands too.
+    """
+    model = kind.model
+    embedding = model.backbone.token_embedding
+
+    def total(added, features, weights):
+        call = embedding.call
+
+        def call_and_add(token_ids):
+            rows = call(token_ids)
+            return rows + ops.cast(added, rows.dtype)
+
+        embedding.call = call_and_add
+        try:
+            return ops.sum(kind.outputs_of(features) * weights)
+        finally:
+            del embedding.call
+
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return compiled(jax.grad(total), model)
+
+    def gradient(added, *others):
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(added)
+            value = total(added, *others)
+        return tape.gradient(value, added)
+
+    return gradient
 
 
 def _words(tokenizer, token_ids, products):

@@ -1,0 +1,58 @@
+"""Answers of a model to raw strings, by every method: a file of JSON.
+
+    python -m tests.support.model_answers MODEL FILE
+
+So that a backend of Keras can be compared with another one.
+"""
+
+import json
+import sys
+
+import numpy as np
+
+import xlnet_tf
+from tests.support.samples import tiny_sentences
+
+
+def main(argv):
+    model, file = argv
+    model = xlnet_tf.load(model)
+    texts = list(tiny_sentences(4))
+    if hasattr(model, "score"):
+        answers = _of_pretrained(model, texts)
+    elif hasattr(model, "answer"):
+        found = model.answer(texts, texts[::-1])
+        answers = [[x["text"], x["score"], x["null_score"]] for x in found]
+    else:
+        answers = [np.asarray(model.predict(texts, verbose=0)).tolist()]
+        if hasattr(model, "predict_labels"):
+            answers.append(list(map(str, model.predict_labels(texts))))
+    with open(file, "w", encoding="utf-8") as handle:
+        json.dump(answers, handle)
+    return 0
+
+
+def _of_pretrained(model, texts):
+    words = texts[0].split()
+    settings = {"max_new_tokens": 9, "min_new_tokens": 3, "batch_size": 2}
+    answers = [
+        model.generate(texts, **settings, **more)
+        for more in (
+            {},
+            {"no_repeat_ngram": 2, "repetition_penalty": 1.5},
+            {"sample": True, "num_sequences": 2, "seed": 3, "stop": [words[0]]},
+            {"temperature": 0.7, "top_k": 20, "top_p": 0.9},
+        )
+    ]
+    answers.append([*model.text_generator(**settings).stream([20, 30])])
+    scores = [model.score(texts, "forward")]
+    if model.objectives[0].fills_blanks:
+        scores.append(model.score(texts, "random", 2))
+        found = model.fill([f"{words[0]} <mask:1-2> {words[1]} <mask>"])
+        answers.append([[x.parts, x.log_probability] for x in found])
+    answers += [[x.log_probability for x in of_texts] for of_texts in scores]
+    return answers
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
