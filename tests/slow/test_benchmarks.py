@@ -10,8 +10,6 @@ import pytest
 from benchmarks.contest.process import ROOT
 from benchmarks.contest.rounds import quartiles
 
-pytestmark = pytest.mark.slow
-
 FIELDS = {
     "name",
     "library",

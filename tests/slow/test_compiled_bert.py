@@ -23,8 +23,6 @@ from xlnet_tf import XLNetTextClassifier
 GOLDEN = ROOT / "tests" / "golden" / "peers" / "bert"
 SEED = np.array([3, 5], "int32")
 
-pytestmark = pytest.mark.slow
-
 
 def test_xla_gives_the_numbers_and_gradients_of_eager_mode():
     features = {**pseudo_features(), "dropout_seed": SEED}

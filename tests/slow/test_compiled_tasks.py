@@ -9,11 +9,8 @@ from tests.xlnet_tf.tasks.test_task import TASKS
 from tests.xlnet_tf.tasks.test_task import features_of
 from tests.xlnet_tf.tasks.test_task import make
 
-pytestmark = [
-    pytest.mark.slow,
-    # Keras copies tensors in a way that NumPy 2 does not like.
-    pytest.mark.filterwarnings("ignore:__array__ implementation"),
-]
+# Keras copies tensors in a way that NumPy 2 does not like.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 
 @pytest.mark.parametrize("task", TASKS)

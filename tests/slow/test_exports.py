@@ -40,8 +40,6 @@ from tests.support.task_export_fixtures import shared_task
 from tests.support.task_export_fixtures import softmax
 from tests.support.task_export_fixtures import threshold
 
-pytestmark = pytest.mark.slow
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXT = "Ba co <mask> fi, 9 code <mask>"
 PARTS = {"seq_length_buckets": (12, LENGTH), "max_batch": 2}

@@ -36,7 +36,6 @@ from xlnet_tf.training.update import make_optimizer
 from xlnet_tf.weights.lora.model import lora_groups
 from xlnet_tf.weights.lora.model import lora_layers
 
-pytestmark = pytest.mark.slow
 MODULES = {
     "Task.save_to_preset": "xlnet_tf.tasks.task",
     "write_all": "xlnet_tf.training.finetune",

@@ -13,13 +13,10 @@ import pytest
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        jax.__version_info__[:2] != (0, 10),
-        reason="other versions of JAX lower for a GPU in another way",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    jax.__version_info__[:2] != (0, 10),
+    reason="other versions of JAX lower for a GPU in another way",
+)
 TOLERANCE = 1e-5
 
 

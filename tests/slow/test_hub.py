@@ -21,13 +21,10 @@ from tests.conftest import ROOT
 from tests.support.export_fixtures import tiny_tokenizer
 from xlnet_tf import convert
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("huggingface_hub") is None,
-        reason="huggingface_hub is not installed",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("huggingface_hub") is None,
+    reason="huggingface_hub is not installed",
+)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPOSITORY = "owner/small-xlnet"
 

@@ -14,12 +14,9 @@ import xlnet_tf
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "bidirectional_data"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("jax") is None, reason="jax is not installed"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="jax is not installed"
+)
 
 # Python imports a module of this name at its start.
 NO_TENSORFLOW = """

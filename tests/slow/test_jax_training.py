@@ -22,12 +22,9 @@ from tests.support.training_fixtures import one_device
 from xlnet_tf import train
 from xlnet_tf.training import devices
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("jax") is None, reason="jax is not installed"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="jax is not installed"
+)
 STEPS = 50
 
 PROGRAM = """

@@ -6,11 +6,8 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 
 from tests.conftest import ROOT
-
-pytestmark = pytest.mark.slow
 
 # Scores are far larger than all else that such a layer holds.
 HEADS, TOKENS, LAYERS = 4, 768, (1, 3)

@@ -2,15 +2,12 @@
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import xlnet_tf
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from tests.support.oracle import small_backbone
-
-pytestmark = pytest.mark.slow
 
 
 def test_every_model_is_exported_by_default(tmp_path):

@@ -4,7 +4,6 @@ import json
 import shutil
 
 import numpy as np
-import pytest
 
 import xlnet_tf
 from tests.support import run_fixtures
@@ -12,8 +11,6 @@ from tests.support.replicas import two_replicas
 from tests.support.run_fixtures import run_train
 from tests.support.run_fixtures import write_configs
 from tests.support.training_fixtures import one_device
-
-pytestmark = pytest.mark.slow
 
 
 def test_a_mixed_run(tmp_path, monkeypatch, capfd):

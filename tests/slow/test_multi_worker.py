@@ -17,8 +17,6 @@ from tests.support.run_fixtures import run_train
 from tests.support.run_fixtures import write_configs
 from tests.support.run_fixtures import write_records
 
-pytestmark = pytest.mark.slow
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

@@ -21,8 +21,6 @@ from tests.xlnet_tf.objectives.test_next_sentence import labelled
 from tests.xlnet_tf.objectives.test_next_sentence import pretrainer
 from xlnet_tf import XLNetPretrainer
 
-pytestmark = pytest.mark.slow
-
 
 def test_it_learns_which_rows_go_on():
     model, features = pretrainer(), labelled()

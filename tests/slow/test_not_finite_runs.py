@@ -22,8 +22,6 @@ from tests.support.training_fixtures import one_device
 from tests.support.training_fixtures import tiny_config
 from xlnet_tf import train
 
-pytestmark = pytest.mark.slow
-
 
 def on_all_replicas(strategy, variables):
     return [

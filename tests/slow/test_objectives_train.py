@@ -18,8 +18,6 @@ from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import one_device
 from xlnet_tf import train
 
-pytestmark = pytest.mark.slow
-
 STEPS, KILLED_AT = 4, 2
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 BERT = {

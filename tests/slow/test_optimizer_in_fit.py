@@ -13,8 +13,6 @@ from xlnet_tf import XLNetPretrainer
 from xlnet_tf.optimizer import AdamW
 from xlnet_tf.optimizer import WarmupSchedule
 
-pytestmark = pytest.mark.slow
-
 STEPS = 5
 # below the gradient's norm at every one of the steps, so that clipping acts
 CLIP = 0.05

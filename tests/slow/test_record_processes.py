@@ -28,8 +28,6 @@ from tests.support.record_fixtures import small_parts
 from tests.support.record_fixtures import write_corpus
 from tests.torture import killed_building
 
-pytestmark = pytest.mark.slow
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OPTIONS = ("--validation-fraction", "0.2", "--both-directions")
 THREADS = (

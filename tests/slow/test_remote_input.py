@@ -5,10 +5,6 @@ import socket
 import subprocess
 import sys
 
-import pytest
-
-pytestmark = pytest.mark.slow
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SERVER = """
 import sys, tensorflow as tf

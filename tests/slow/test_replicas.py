@@ -17,8 +17,6 @@ from tests.support.training_fixtures import tiny_config
 from xlnet_tf.training import pretrain
 from xlnet_tf.training.on_tensorflow import MeanLoss
 
-pytestmark = pytest.mark.slow
-
 
 def evaluation_of(trained, data):
     return MeanLoss(

@@ -16,8 +16,6 @@ from tests.support.record_fixtures import take
 from tests.support.record_fixtures import write_set
 from xlnet_tf import train
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):

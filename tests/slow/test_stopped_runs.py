@@ -23,8 +23,6 @@ from xlnet_tf.training import on_tensorflow
 from xlnet_tf.training import pretrain
 from xlnet_tf.training.checkpoints import has_steps
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def arguments(records, tmp_path):

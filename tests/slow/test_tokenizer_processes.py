@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 
-import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -15,8 +14,6 @@ from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.conftest import ROOT
 from tests.support.samples import TEXTS
 from tests.support.samples import tiny_model
-
-pytestmark = pytest.mark.slow
 
 # What TensorFlow Serving's copy of TensorFlow Text is sure to have.
 TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp"}

@@ -12,7 +12,6 @@ import pytest
 PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/tpu_step.py"
 
 pytestmark = [
-    pytest.mark.slow,
     # Beside them no other test that takes gigabytes in a process of its own.
     pytest.mark.xdist_group("gigabytes"),
     pytest.mark.skipif(

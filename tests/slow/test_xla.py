@@ -23,8 +23,6 @@ from tests.xlnet_tf.objectives.test_pretrainer import pretrainer
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
 
-pytestmark = pytest.mark.slow
-
 
 def test_kernels(monkeypatch):
     for case, (inputs, rules) in kernel_tests.cases().items():

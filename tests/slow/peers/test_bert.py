@@ -29,10 +29,7 @@ torch = pytest.importorskip("torch", reason="compares with Hugging Face's code")
 transformers = pytest.importorskip(
     "transformers", reason="compares with Hugging Face's code"
 )
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:__array__ implementation"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 SIZES = dict(
     vocab_size=97,

@@ -29,10 +29,7 @@ from xlnet_tf import XLNetTokenClassifier
 torch = pytest.importorskip("torch", reason="compares with Hugging Face's code")
 pytest.importorskip("transformers", reason="compares with Hugging Face's code")
 # torch's arrays, which Keras copies in a way that NumPy 2 does not like.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:__array__ implementation"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 
 @pytest.fixture

@@ -21,10 +21,7 @@ from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 
 torch = pytest.importorskip("torch", reason="compares with Hugging Face's code")
 pytest.importorskip("transformers", reason="compares with Hugging Face's code")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:__array__ implementation"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 
 @pytest.fixture
