@@ -1,9 +1,6 @@
 """BERT's backbone compiled: XLA, JAX, `fit` and exports."""
 
 import importlib.util
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -15,6 +12,7 @@ from tests.support.bert_models import WITH_BIAS
 from tests.support.bert_models import bert_backbone
 from tests.support.bert_models import bert_features
 from tests.support.bert_models import pseudo_features
+from tests.support.commands import python
 from tests.support.gradients import compared
 from tests.support.gradients import step
 from tests.support.oracle import as_numpy
@@ -98,14 +96,7 @@ print("recomputes")
     importlib.util.find_spec("jax") is None, reason="jax is not installed"
 )
 def test_jax_agrees_and_recomputes():
-    done = subprocess.run(
-        [sys.executable, "-c", JAX, str(GOLDEN)],
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = python("-c", JAX, GOLDEN, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
     assert done.stdout.split() == ["agrees", "recomputes"]
 
 

@@ -8,16 +8,13 @@ import hashlib
 import http.server
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
 import pytest
 
 import xlnet_tf
-from tests.conftest import ROOT
+from tests.support.commands import python
 from tests.support.export_fixtures import tiny_tokenizer
 from xlnet_tf import convert
 
@@ -132,13 +129,7 @@ def hub(tmp_path):
 
 
 def run(*command, **environment):
-    return subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
-        capture_output=True,
-        text=True,
-    )
+    return python(*command, **environment, status=None)
 
 
 def test_a_model_of_the_hub(hub, tmp_path):

@@ -3,15 +3,13 @@
 import importlib.util
 import json
 import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
 import xlnet_tf
+from tests.conftest import ROOT
+from tests.support.commands import python
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "bidirectional_data"
 
 pytestmark = pytest.mark.skipif(
@@ -288,20 +286,15 @@ def printed(tmp_path_factory):
         "refused": REFUSED,
     }
     arguments = [place / "preset", GOLDEN / "golden.npz", place / "new"]
-    done = subprocess.run(
-        [sys.executable, "-c", RUNNER, *map(str, arguments)],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "PYTHONPATH": f"{place / 'path'}{os.pathsep}{ROOT}",
-        },
+    done = python(
+        "-c",
+        RUNNER,
+        *arguments,
         input=json.dumps(programs),
-        capture_output=True,
-        text=True,
+        KERAS_BACKEND="jax",
+        JAX_PLATFORMS="cpu",
+        PYTHONPATH=f"{place / 'path'}{os.pathsep}{ROOT}",
     )
-    assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
 
@@ -343,12 +336,7 @@ def test_the_core_passes_its_own_tests_under_jax():
         *("model/test_attention", "config/test_xlnet", "config/test_bert"),
     )
     files = [str(ROOT / f"tests/xlnet_tf/{name}.py") for name in names]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *files],
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
+    done = python(
+        "-m", "pytest", "-q", *files, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu"
     )
-    assert done.returncode == 0, done.stdout[-3000:]
     assert " passed" in done.stdout

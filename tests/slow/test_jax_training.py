@@ -7,15 +7,13 @@ device and on two, and goes on to the bit.
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 import xlnet_tf
-from tests.conftest import ROOT
 from tests.support import artefacts
+from tests.support.commands import python
 from tests.support.killed_runs import end_of
 from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import one_device
@@ -115,22 +113,17 @@ def runs(tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(devices, "make_strategy", lambda *_, m=make: m())
             assert train.main(argv) == 0
-    result = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(directory), *options],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
-            + " --xla_force_host_platform_device_count=2",
-            # By default, what compiles in less than a second is not kept.
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        },
-        capture_output=True,
-        text=True,
+    result = python(
+        "-c",
+        PROGRAM,
+        directory,
+        *options,
+        KERAS_BACKEND="jax",
+        JAX_PLATFORMS="cpu",
+        XLA_FLAGS=os.environ.get("XLA_FLAGS", "")
+        + " --xla_force_host_platform_device_count=2",
+        JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
     )
-    assert result.returncode == 0, result.stderr[-3000:]
     return directory, result
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import socket
 import subprocess
 import sys
@@ -11,13 +10,12 @@ import numpy as np
 import pytest
 
 import xlnet_tf
+from tests.conftest import ROOT
 from tests.support import finetuning_fixtures
 from tests.support.run_fixtures import arguments
 from tests.support.run_fixtures import run_train
 from tests.support.run_fixtures import write_configs
 from tests.support.run_fixtures import write_records
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def free_ports(count):

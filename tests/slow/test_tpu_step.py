@@ -2,12 +2,11 @@
 
 import importlib.util
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
+
+from tests.support.commands import python
 
 PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/tpu_step.py"
 
@@ -22,12 +21,7 @@ pytestmark = [
 
 
 def run(*options):
-    return subprocess.run(
-        [sys.executable, str(PROGRAM), *options],
-        capture_output=True,
-        encoding="utf-8",
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
+    return python(PROGRAM, *options, status=None)
 
 
 def compiled(*options):
