@@ -22,6 +22,7 @@ from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import parse_records
 from data_pipeline.records.schema import BATCH
 from data_pipeline.records.schema import RecordSettings
+from tests.support.equality import assert_equal
 from tests.support.record_fixtures import RECORDS
 from tests.support.record_fixtures import REUSE
 from tests.support.record_fixtures import TARGETS
@@ -37,14 +38,6 @@ from tests.support.run_fixtures import write_records
 def made(tmp_path_factory):
     directory = tmp_path_factory.mktemp("records") / "set"
     return directory, write_set(directory, validation=6)
-
-
-def assert_equal(first, second):
-    assert len(first) == len(second)
-    for one, other in zip(first, second, strict=True):
-        assert one.keys() == other.keys()
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
 def test_contract(made):

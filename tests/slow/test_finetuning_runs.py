@@ -17,6 +17,7 @@ from data_pipeline.tasks.catalog import find_task
 from saved_models.export import export_model
 from tests.support import artefacts
 from tests.support import finetuning_fixtures as fixtures
+from tests.support.equality import assert_equal
 from tests.support.finetuning_steps import around
 from tests.support.finetuning_steps import encoded
 from tests.support.finetuning_steps import make_examples
@@ -72,8 +73,7 @@ def test_replicas_and_parts_equal_one_batch(name):
         ways += [train(name, jit_compile=True)]
     for other in ways:
         assert other[1] == pytest.approx(loss, rel=1e-5)
-        for a, b in zip(whole, other[0], strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-5)
+        assert_equal(whole, other[0], atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +87,7 @@ def test_adapters_train_on_replicas_and_compiled():
     settings = {"lora_rank": 2, "layer_decay": 0.5, "jit_compile": True}
     divided, other_loss = train(strategy=two_replicas(), **settings)
     assert other_loss == pytest.approx(loss, rel=1e-5)
-    for a, b in zip(whole, divided, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert_equal(whole, divided, atol=1e-5)
 
 
 def options(directory, preset, **settings):
@@ -218,8 +217,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         keras.models.load_model(x / "run" / "model.keras")
         for x in (whole, parts)
     ]
-    for a, b in zip(models[0].weights, models[1].weights, strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_equal(models[0].weights, models[1].weights)
     evaluations = [
         [
             (m["step"], m["accuracy"])

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.support.equality import assert_equal
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from tests.support.replicas import two_replicas
@@ -39,8 +40,7 @@ def test_replicas_and_parts_take_the_same_steps():
             one.scalars[name], other.scalars[name], rtol=1e-5
         )
     # float32 sums in another order, over five steps of Adam
-    for value, same in zip(one.weights, other.weights, strict=True):
-        np.testing.assert_allclose(value, same, atol=1e-5)
+    assert_equal(one.weights, other.weights, atol=1e-5)
     # It moves what the tokens alone move elsewhere.
     alone = Trained(one_device())
     embeddings = [
@@ -84,9 +84,5 @@ def test_training_goes_on_from_a_preset_without_its_head(records, tmp_path):
     before = XLNetPretrainer.from_preset(tmp_path / "plain/preset")
     after = XLNetPretrainer.from_preset(tmp_path / "run/preset")
     assert after.next_sentence_head is not None
-    for one, other in zip(
-        [*before.backbone.weights, *before.head.weights],
-        [*after.backbone.weights, *after.head.weights],
-        strict=True,
-    ):
-        np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)
+    assert_equal(before.backbone.weights, after.backbone.weights, atol=1e-6)
+    assert_equal(before.head.weights, after.head.weights, atol=1e-6)

@@ -6,7 +6,6 @@ graphs.
 """
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ import tensorflow as tf
 from data_pipeline.base import command_line
 from data_pipeline.pretraining import PretrainingData
 from tests.support import artefacts
+from tests.support.equality import assert_equal
 from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import ArrayData
 from tests.support.training_fixtures import Trained
@@ -61,8 +61,7 @@ def test_a_skipped_step_leaves_all_as_it_was(make_strategy, parts, precision):
     figures = made.train(1)
     assert figures["skipped_steps"] == 1
     after = on_all_replicas(strategy, state)
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_equal(before, after)
     figures = made.train(2)
     assert np.isfinite(figures["loss"]) and "skipped_steps" not in figures
     changed = on_all_replicas(strategy, state)
@@ -163,15 +162,9 @@ def test_a_run_keeps_the_scale_in_its_checkpoints(records, tmp_path, capsys):
     (scale,) = (x for x in expected if "loss_scale/value" in x)
     assert expected[scale] == 2.0**15
 
-    # What `kill -9` leaves after a checkpoint, then the same command.
-    (tmp_path / "killed/checkpoints").mkdir(parents=True)
-    shutil.copy(tmp_path / "whole/run.json", tmp_path / "killed")
-    for kind in ("ckpt", "memory"):
-        for file in (tmp_path / "whole/checkpoints").glob(f"{kind}-2[.-]*"):
-            shutil.copy(file, tmp_path / "killed/checkpoints")
+    artefacts.kill(tmp_path / "whole", tmp_path / "killed", 2)
     assert run("killed") == 0
     found = left_by("killed")
     numbers = [x for x in expected if expected[x].dtype.kind in "fi"]
     assert scale in numbers and len(numbers) > 20
-    for name in numbers:
-        np.testing.assert_array_equal(found[name], expected[name], name)
+    assert_equal(*({x: y[x] for x in numbers} for y in (found, expected)))

@@ -5,7 +5,6 @@ what an objective draws has to be the same for every reader and every start.
 """
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ import saved_models
 import xlnet_tf
 from data_pipeline.base import command_line
 from tests.support import artefacts
+from tests.support.equality import assert_equal
 from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import one_device
 from xlnet_tf import train
@@ -61,25 +61,18 @@ def test_a_run_of_an_objective(objective, records, tmp_path, monkeypatch):
     whole = trained("whole", KINDS[objective], *one)
     expected = weights(whole)
 
-    # What `kill -9` leaves after a checkpoint, then the same command.
-    (tmp_path / "killed" / "checkpoints").mkdir(parents=True)
-    shutil.copy(whole / "run.json", tmp_path / "killed")
-    for kind in ("ckpt", "memory"):
-        for file in (whole / "checkpoints").glob(f"{kind}-{KILLED_AT}[.-]*"):
-            shutil.copy(file, tmp_path / "killed" / "checkpoints")
+    artefacts.kill(whole, tmp_path / "killed", KILLED_AT)
     export = tmp_path / "export"
     exports = objective == "causal"
     more = ["--export", export] if exports else []
     if objective == "pseudo_masked":
         killed = trained("killed", KINDS[objective], *one)
-        for found, value in zip(weights(killed), expected, strict=True):
-            np.testing.assert_array_equal(found, value)
+        assert_equal(weights(killed), expected)
         spread = trained("two", KINDS[objective], *two)
     else:  # both at once
         spread = trained("killed", KINDS[objective], *two, *more)
     # float32 sums in another order, over four steps of Adam
-    for found, value in zip(weights(spread), expected, strict=True):
-        np.testing.assert_allclose(found, value, atol=1e-5)
+    assert_equal(weights(spread), expected, atol=1e-5)
     if exports:
         check_export(export)
 
@@ -108,8 +101,7 @@ def test_a_run_goes_on_from_a_preset_of_another_objective(
         xlnet_tf.load(path / "preset").backbone.get_weights()
         for path in (pretrained, tmp_path / "run")
     )
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert_equal(before, after, atol=1e-6)
 
 
 def test_a_causal_preset_does_not_stay_causal(records, tmp_path):

@@ -17,6 +17,7 @@ from data_pipeline.base import command_line
 from data_pipeline.base.files import as_path
 from tests.conftest import ROOT
 from tests.support import artefacts
+from tests.support.equality import assert_equal
 from xlnet_tf import train
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.training import on_tensorflow
@@ -131,9 +132,7 @@ def test_a_run_in_a_bucket_stops_in_time_and_goes_on(
         for run in (pretrained, output)
     ]
     assert found[0] == found[1]
-    resumed = weights_at(output, 6)
-    for name, value in weights_at(pretrained, 6).items():
-        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+    assert_equal(weights_at(output, 6), weights_at(pretrained, 6))
     # The listing of ram:// takes the folder "train" for a part of
     # "training.json".
     for path in pretrained.iterdir():

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import xlnet_tf
+from tests.support.equality import assert_equal
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
@@ -357,8 +358,7 @@ def test_labels_of_data_sets_are_checked():
         checked = check_labels(data, *limits)
         assert checked.element_spec == data.element_spec
         for found, expected in zip(checked, data, strict=True):
-            for one, other in zip(found, expected, strict=True):
-                np.testing.assert_array_equal(one, other)
+            assert_equal(found, expected)
 
 
 def test_right_options_and_positions_are_checked():

@@ -16,6 +16,7 @@ import xlnet_tf
 from data_pipeline.base import command_line
 from data_pipeline.pretraining import PretrainingData
 from tests.support import artefacts
+from tests.support.equality import assert_equal
 from tests.support.record_fixtures import change_manifest
 from xlnet_tf import train
 from xlnet_tf.objectives import PseudoMasked
@@ -88,10 +89,7 @@ def weights_at(output, step):
 def test_what_a_run_leaves(pretrained):
     model = keras.models.load_model(pretrained / "model.keras")
     preset = xlnet_tf.XLNetPretrainer.from_preset(pretrained / "preset")
-    for one, other in zip(
-        model.trainable_variables, preset.trainable_variables, strict=True
-    ):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert_equal(model.trainable_variables, preset.trainable_variables)
     assert (pretrained / "spiece.model").is_file()
     assert (pretrained / "preset/assets/tokenizer/vocabulary.spm").is_file()
     assert (pretrained / "best/config.json").is_file()
@@ -128,13 +126,10 @@ def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(
 ):
     """Order, permutations, dropout, memory, optimizer, evaluations."""
     whole, parts = weights_at(pretrained, 6), weights_at(resumed, 6)
-    assert whole.keys() == parts.keys()
-    for name, value in whole.items():
-        np.testing.assert_array_equal(value, parts[name], err_msg=name)
+    assert_equal(whole, parts)
     (whole,) = (pretrained / "checkpoints").glob("memory-6-rows-*.npz")
     parts = np.load(resumed / "checkpoints" / whole.name)
-    for name, value in np.load(whole).items():
-        np.testing.assert_array_equal(value, parts[name], err_msg=name)
+    assert_equal(dict(np.load(whole)), dict(parts))
     names = ("kind", "step", "loss")
     found = [
         [[m[name] for name in names] for m in metrics(output)]
@@ -220,10 +215,7 @@ def test_starts_from_a_preset_with_its_head(
     assert run.model.get_config()["transform_gelu"] == "erf"
     # The records say what is reused.
     assert run.model.config.reuse_length == 16
-    for one, other in zip(
-        model.trainable_variables, run.model.trainable_variables, strict=True
-    ):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert_equal(model.trainable_variables, run.model.trainable_variables)
     # All weights are trained, and a new optimizer has slots for all.
     frozen = tmp_path / "frozen"
     model.backbone.block_0.trainable = False

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.equality import assert_equal
 from tests.support.gradients import compared
 from tests.support.oracle import as_numpy
 from xlnet_tf.model import kernels
@@ -210,10 +211,7 @@ def test_float64_is_float64_throughout(in_groups):
         in_groups(group)
         found, of_groups = gradients(memory_efficient.attend, wide, rules)
         assert found.dtype == "float64"
-        for one, other in zip(
-            [expected, *of_plain], [found, *of_groups], strict=True
-        ):
-            np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+        assert_equal([expected, *of_plain], [found, *of_groups], atol=1e-12)
 
 
 def test_large_values_do_not_overflow_in_float16(in_groups):
