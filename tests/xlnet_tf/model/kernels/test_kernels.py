@@ -335,7 +335,8 @@ def test_tensorflow_on_a_gpu_is_told_why(monkeypatch):
     sizes = (1, 1, 128, 64), 128, 128, "float32"
     problem = fused.why_unsupported(*sizes)
     assert problem == "there is no TPU or GPU that it could run on"
-    monkeypatch.setattr(fused, "_tensorflow_devices", lambda: {"CPU", "GPU"})
+    gpu = tf.config.LogicalDevice("/device:GPU:0", "GPU")
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda: [gpu])
     problem = fused.why_unsupported(*sizes)
     assert "TensorFlow cannot call a kernel of a GPU" in problem
     monkeypatch.setattr(fused, "COMPILE_FOR", "tpu")
