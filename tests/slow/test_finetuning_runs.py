@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import xlnet_tf
 from data_pipeline.base import command_line
+from data_pipeline.base.files import read_json_lines
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks.catalog import find_task
 from saved_models.export import export_model
@@ -99,10 +100,6 @@ def options(directory, preset, **settings):
     return [*argv, "--training", fixtures.write_training(directory, **settings)]
 
 
-def lines(file):
-    return [json.loads(x) for x in file.read_text("utf-8").splitlines()]
-
-
 @pytest.mark.parametrize(
     ("task", "held_out", "settings"),
     [
@@ -127,10 +124,10 @@ def test_every_kind_of_task_is_run(tmp_path, preset, task, held_out, settings):
     assert fixtures.run(*argv) == 0
     results = json.loads((output / "results.json").read_text())
     assert (results["task"], results["steps"]) == (task, 6)
-    rows = lines(output / "held_out_predictions.jsonl")
+    rows = read_json_lines(output / "held_out_predictions.jsonl")
     assert len(rows) > 4
     if held_out:
-        assert lines(output / "predictions.jsonl") == rows
+        assert read_json_lines(output / "predictions.jsonl") == rows
     # What was kept is the best model, which gives these answers.
     stored = open_model(output)
     model = stored.load()
@@ -167,7 +164,7 @@ def test_any_number_of_classes(tmp_path, preset):
     assert fixtures.run(*argv) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert list(results["metrics"])[0] == "micro_f1"
-    rows = lines(tmp_path / "run" / "predictions.jsonl")
+    rows = read_json_lines(tmp_path / "run" / "predictions.jsonl")
     model = xlnet_tf.load(tmp_path / "run")
     assert model.labels == ["ba", "co", "fi"]
     found = model.predict_labels([row["text"] for row in rows], verbose=0)
@@ -209,7 +206,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         assert fixtures.run(*arguments) == 143
     assert not (parts / "run" / "results.json").exists()
     assert [
-        (m["kind"], m["step"]) for m in lines(parts / "run" / "metrics.jsonl")
+        (m["kind"], m["step"])
+        for m in read_json_lines(parts / "run" / "metrics.jsonl")
     ] == [("train", 2), ("eval", 2), ("train", 4)]
     assert fixtures.run(*arguments, "--time-limit", "30.001") == 143
     assert fixtures.run(*arguments) == 0
@@ -221,7 +219,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     evaluations = [
         [
             (m["step"], m["accuracy"])
-            for m in lines(x / "run" / "metrics.jsonl")
+            for m in read_json_lines(x / "run" / "metrics.jsonl")
             if m["kind"] == "eval"
         ]
         for x in (whole, parts)
@@ -269,8 +267,8 @@ def test_what_adapters_leave(tmp_path, preset, capsys):
     assert line in capsys.readouterr().out
     # A finished run has its best adapters again.
     assert fixtures.run(*arguments, "--predict", dev) == 0
-    predicted = lines(output / "predictions.jsonl")
-    held_out = lines(output / "held_out_predictions.jsonl")
+    predicted = read_json_lines(output / "predictions.jsonl")
+    held_out = read_json_lines(output / "held_out_predictions.jsonl")
     assert [x["label"] for x in predicted] == [x["label"] for x in held_out]
     for a, b in zip(predicted, held_out, strict=True):
         assert a["probabilities"] == pytest.approx(b["probabilities"])
@@ -292,7 +290,8 @@ def test_a_kill_changes_nothing(tmp_path, preset, monkeypatch, during):
     assert fixtures.run(*arguments) == 0
     # No step is any better; the second evaluation ends the run.
     assert [
-        (m["kind"], m["step"]) for m in lines(output / "metrics.jsonl")
+        (m["kind"], m["step"])
+        for m in read_json_lines(output / "metrics.jsonl")
     ] == [("train", 2), ("eval", 2), ("train", 4), ("eval", 4)]
     assert (output / "best" / "config.json").is_file()
     assert json.loads((output / "best.json").read_text())["step"] == 2
@@ -358,7 +357,8 @@ def test_first_words_are_learnt(tmp_path):
     sources.write_text("\n".join(words) + "\n", encoding="utf-8")
     assert fixtures.run(*arguments, "--predict", sources) == 0
     predicted = [
-        x["text"] for x in lines(tmp_path / "run" / "predictions.jsonl")
+        x["text"]
+        for x in read_json_lines(tmp_path / "run" / "predictions.jsonl")
     ]
     model = xlnet_tf.load(tmp_path / "run")
     assert model.generate(words) == predicted
@@ -366,7 +366,7 @@ def test_first_words_are_learnt(tmp_path):
     command = ["--model", tmp_path / "run", "--input", sources]
     command += ["--output", file]
     assert command_line.run(generate.main, [str(x) for x in command]) == 0
-    assert [x["texts"][0]["text"] for x in lines(file)] == predicted
+    assert [x["texts"][0]["text"] for x in read_json_lines(file)] == predicted
     folder = export_model(
         model, model.preprocessor.tokenizer, tmp_path / "export" / "1"
     )

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import xlnet_tf
+from tests.support import artefacts
 from tests.support.commands import python
 from tests.support.export_fixtures import tiny_tokenizer
 from xlnet_tf import convert
@@ -102,16 +103,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def hub(tmp_path):
     """Function that runs a program with the hub, or without any network."""
-    model = xlnet_tf.XLNetBackbone(
-        xlnet_tf.XLNetConfig(
-            vocabulary_size=300,
-            num_layers=1,
-            num_heads=2,
-            hidden_dim=8,
-            intermediate_dim=16,
-        ),
-        seed=1,
-    )
+    config = xlnet_tf.XLNetConfig(**artefacts.MODEL)
+    model = xlnet_tf.XLNetBackbone(config, seed=1)
     model.save_to_preset(tmp_path / "ours", tokenizer=tiny_tokenizer())
     Hub.directory, Hub.asked = tmp_path / "published", []
     Hub.uploaded = {}

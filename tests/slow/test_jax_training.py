@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import xlnet_tf
+from data_pipeline.base.files import read_json_lines
 from tests.support import artefacts
 from tests.support.commands import python
 from tests.support.equality import assert_equal
@@ -130,9 +131,8 @@ def runs(tmp_path_factory):
 
 def curve(directory):
     """list of dict, loss and gradient norm of each line."""
-    text = (directory / "run/metrics.jsonl").read_text()
     names = ("loss", "gradient_norm")
-    lines = [json.loads(line) for line in text.splitlines()]
+    lines = read_json_lines(directory / "run/metrics.jsonl")
     return [{k: x[k] for k in names if k in x} for x in lines]
 
 

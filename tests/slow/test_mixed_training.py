@@ -1,7 +1,5 @@
 """Runs on two sets of records: resumed to the bit, and on replicas."""
 
-import json
-
 import xlnet_tf
 from tests.support import artefacts
 from tests.support import run_fixtures
@@ -22,11 +20,8 @@ def test_a_mixed_run(tmp_path, monkeypatch, capfd):
         run_fixtures.write_records(tmp_path / name, num_sentences=count)
         for name, count in (("a", 200), ("b", 100))
     ]
-    model = write_configs(tmp_path / "configs")
-    file = tmp_path / "configs" / "model.json"
-    values = json.loads(file.read_text())
-    values |= {"dropout": 0.0, "attention_dropout": 0.0, "memory_length": 24}
-    file.write_text(json.dumps(values))
+    values = {"dropout": 0.0, "attention_dropout": 0.0, "memory_length": 24}
+    model = write_configs(tmp_path / "configs", values)
 
     def run(name, *more, shares=(0.7, 0.3)):
         records = [f"{x}={y}" for x, y in zip(sets, shares, strict=True)]

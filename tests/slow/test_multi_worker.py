@@ -71,11 +71,9 @@ def check_equal(one, other):
 
 def test_two_workers_equal_one_and_go_on_together(tmp_path):
     records = write_records(tmp_path / "data")
-    configs = write_configs(tmp_path / "configs", max_gradient_norm=0.5)
-    model = json.loads((tmp_path / "configs/model.json").read_text())
     # Replicas draw their own dropout, so only without it are they one.
-    model |= {"dropout": 0.0, "attention_dropout": 0.0}
-    (tmp_path / "configs/model.json").write_text(json.dumps(model))
+    model = {"dropout": 0.0, "attention_dropout": 0.0}
+    configs = write_configs(tmp_path, model, max_gradient_norm=0.5)
     one, two = tmp_path / "one", tmp_path / "two"
 
     assert run_train(*arguments(records, one, *configs, steps=6)) == 0

@@ -1,11 +1,10 @@
 """Next-sentence prediction in training runs, on replicas and by the command."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
 
+from data_pipeline.base.files import read_json_lines
 from tests.support.equality import assert_equal
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
@@ -60,8 +59,7 @@ def test_the_command_trains_it_and_goes_on(records, tmp_path, capfd):
     argv = arguments(records, tmp_path / "run", *configs, steps=4)
     assert run_train(*argv) == 0
     assert "  next sentence " in capfd.readouterr().err
-    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
-    for line in map(json.loads, lines):
+    for line in read_json_lines(tmp_path / "run/metrics.jsonl"):
         assert 0 <= line["next_sentence_accuracy"] <= 1
     model = XLNetPretrainer.from_preset(tmp_path / "run/preset")
     assert model.next_sentence_weight == WEIGHT

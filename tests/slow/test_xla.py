@@ -49,8 +49,7 @@ def test_kernels(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("mode", "rematerialize"),
-    [("XLA", False), ("XLA", True), ("graph", True)],
+    ("mode", "rematerialize"), [("XLA", False), ("XLA", True), ("graph", True)]
 )
 def test_every_way_to_run_the_layers(mode, rematerialize):
     backbone, features = backbone_of(num_layers=3), features_of(num_layers=3)

@@ -149,7 +149,7 @@ def test_the_config_makes_the_same_task(models):
 
 
 def test_a_keras_file_gives_the_same_bits(models, tmp_path):
-    for task in ("classifier", "questions"):
+    for task in TASKS:
         model, features = models(task), features_of(task)
         model.save(tmp_path / "task.keras")
         again = keras.models.load_model(tmp_path / "task.keras")

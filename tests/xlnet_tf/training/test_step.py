@@ -19,12 +19,7 @@ from xlnet_tf.training.on_tensorflow import Means
 from xlnet_tf.training.on_tensorflow import Steps
 from xlnet_tf.training.update import make_update
 
-
-@pytest.fixture(autouse=True)
-def eager():
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+pytestmark = pytest.mark.usefixtures("eager_functions")
 
 
 def batch(number=0):
@@ -35,10 +30,7 @@ def batch(number=0):
 def make_steps(config=None, first_half_length=0, **overrides):
     """Steps on one device, of the same initial weights each time."""
     made = Trained(
-        steps=0,
-        config=config,
-        first_half_length=first_half_length,
-        **overrides,
+        steps=0, config=config, first_half_length=first_half_length, **overrides
     )
     return made.steps, made.model, made.memory
 
