@@ -27,6 +27,7 @@ from tests.support.record_fixtures import RECORDS
 from tests.support.record_fixtures import REUSE
 from tests.support.record_fixtures import TARGETS
 from tests.support.record_fixtures import TOKENS
+from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import join
 from tests.support.record_fixtures import numbers
 from tests.support.record_fixtures import take
@@ -116,9 +117,7 @@ def test_where_the_records_of_a_step_are_stored(made, tmp_path):
     begins = {"train-00000": 0, "train-00001": 13, "train-00002": 21}
     copy = shutil.copytree(made[0], tmp_path / "copy")
     shard = copy / "train-00001.tfrecord"
-    data = bytearray(shard.read_bytes())
-    data[3 * whole.manifest.frame_bytes + 20] ^= 1
-    shard.write_bytes(data)
+    flip_byte(shard, 3 * whole.manifest.frame_bytes + 20)
     damaged = PretrainingData(copy, 4, skip_corrupt=True)
     assert damaged.num_records == RECORDS - 1
     for data in (whole, damaged):
