@@ -16,12 +16,14 @@ import saved_models
 from data_pipeline.base.command_line import run
 from saved_models import predict
 from saved_models.client import client as client_module
+from tests.support.commands import refused
 from tests.support.export_fixtures import LENGTH
-from tests.support.export_fixtures import refused
+from tests.support.export_fixtures import check_equal
 from tests.support.export_servers import NAME
 from tests.support.export_servers import grpc_server
 from tests.support.export_servers import rest_server
 from tests.support.export_servers import write_certificate
+from tests.support.oracle import as_numpy
 
 TEXTS = ["Ba co <mask> fi.", "", "größer 한국 <mask>"]
 
@@ -67,14 +69,7 @@ def test_texts(client, pretrainer_signatures):
             answer = client(texts, signature)
             function = pretrainer_signatures[signature]
             expected = function(text=tf.constant(texts, tf.string))
-            assert set(answer) == set(expected)
-            for name, value in expected.items():
-                value = value.numpy()
-                assert answer[name].dtype == value.dtype
-                if value.dtype == object:
-                    np.testing.assert_array_equal(answer[name], value)
-                else:
-                    np.testing.assert_allclose(answer[name], value, atol=1e-6)
+            check_equal(answer, as_numpy(expected), atol=1e-6)
 
 
 def test_a_single_output_has_its_name(client):
