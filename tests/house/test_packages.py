@@ -74,10 +74,7 @@ def test_the_source_distribution_holds_every_file(folder):
     text = (ROOT / "MANIFEST.in").read_text(encoding="utf-8")
     (patterns,) = re.findall(rf"^recursive-include {folder} (.*)$", text, re.M)
     listed = subprocess.run(
-        ["git", "ls-files", folder],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        ["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True
     ).stdout.splitlines()
     if not listed:
         pytest.skip("not a checkout of git")

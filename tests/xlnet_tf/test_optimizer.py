@@ -87,10 +87,7 @@ def test_steps_of_adamw_equal_those_in_numpy():
         keras.Variable(value, name=name) for name, value in weights.items()
     ]
     optimizer = AdamW(
-        schedule(learning_rate=0.03),
-        weight_decay=0.4,
-        beta_1=0.8,
-        beta_2=0.95,
+        schedule(learning_rate=0.03), weight_decay=0.4, beta_1=0.8, beta_2=0.95
     )
     moments = {name: [np.zeros(7), np.zeros(7)] for name in weights}
     for step in range(3):

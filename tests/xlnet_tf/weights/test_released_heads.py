@@ -189,10 +189,7 @@ def test_one_of_several_heads_is_chosen_by_its_name(tmp_path):
         found = model(features_of("base"))
         np.testing.assert_allclose(found, logits, err_msg=name, **TOLERANCE)
     for arguments, message in [
-        (
-            {},
-            "several heads for XLNetTextClassifier: 'demo', 'mnli'. Choose",
-        ),
+        ({}, "several heads for XLNetTextClassifier: 'demo', 'mnli'. Choose"),
         (
             dict(head="sst"),
             "no head 'sst' for XLNetTextClassifier. .*: 'demo', 'mnli'",
