@@ -9,7 +9,6 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.reading import tokenizer_of_records
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support import artefacts
-from tests.support.commands import refused
 from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import write_set
 
@@ -124,4 +123,6 @@ def test_damage_and_mistakes(tmp_path, capsys):
         ([str(records), "--record", "100000"], "records, from 0 on"),
         ([str(tmp_path / "none")], "none"),
     ):
-        assert message in refused(capsys, inspect.main, *argv)
+        assert command_line.run(inspect.main, argv) == 1
+        error = capsys.readouterr().err
+        assert message in error and len(error.splitlines()) == 1

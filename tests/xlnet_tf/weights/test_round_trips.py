@@ -279,11 +279,8 @@ def test_weights_of_low_precision_are_written_in_full(tmp_path, form):
         assert {x.dtype.name for x in arrays.values()} == {"float32"}
     again = XLNetTextRegressor.from_preset(tmp_path)
     assert {w.dtype for w in again.trainable_weights} == {"float32"}
-    for one, two in zip(
-        model.trainable_weights, again.trainable_weights, strict=True
-    ):
-        expected = as_numpy(one).astype("float32")
-        np.testing.assert_array_equal(as_numpy(two), expected)
+    expected = [as_numpy(x).astype("float32") for x in model.trainable_weights]
+    assert_equal(again.trainable_weights, expected)
 
 
 @both
