@@ -115,14 +115,16 @@ def eager_functions():
 
 
 @pytest.fixture
-def told(monkeypatch, capsys):
-    """Function that runs a command and returns what it says beside results.
-
-    Progress does not wait for some seconds to pass.
-    """
+def prompt_progress(monkeypatch):
+    """Lines of progress do not wait for some seconds to pass."""
     from data_pipeline.base import progress
 
     monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+
+
+@pytest.fixture
+def told(prompt_progress, capsys):
+    """Function that runs a command and returns what it says beside results."""
 
     def call(main, *arguments):
         capsys.readouterr()

@@ -8,10 +8,10 @@ import re
 import pytest
 import yaml
 
-from data_pipeline.base import command_line
 from examples import arrangements
 from examples import build_preset
 from examples import commands
+from tests.support.commands import refused
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.training.settings import FinetuningSettings
 from xlnet_tf.training.settings import PretrainingSettings
@@ -215,10 +215,7 @@ def test_errors_are_one_line(tmp_path, capsys):
             {**recipe, "stages": {"one": {"arrangement": "repeated"}}}
         ): "the stage one has no `steps` of `pretraining`",
         yaml.safe_dump(
-            {
-                **recipe,
-                "stages": {"one": recipe["stages"]["grading"]},
-            }
+            {**recipe, "stages": {"one": recipe["stages"]["grading"]}}
         ): "the first stage has no weights to fine-tune",
         yaml.safe_dump({**recipe, "stages": {}}): "`stages` must have entries",
         yaml.safe_dump({**recipe, "stages": ["a"]}): "`stages` must have",
@@ -229,12 +226,8 @@ def test_errors_are_one_line(tmp_path, capsys):
     argv = ["--text", "none.txt", "--output", str(tmp_path / "out")]
     for text, message in cases.items():
         file.write_text(text)
-        status = command_line.run(
-            build_preset.main, [*argv, "--recipe", str(file)]
-        )
-        error = capsys.readouterr().err
-        assert status == 1 and message in error, error
-        assert error.count("\n") == 1
+        line = refused(capsys, build_preset.main, *argv, "--recipe", file)
+        assert message in line
     for wrong, message in (
         (["--scale", "0"], "`--scale` must be above 0"),
         (["--recipe", str(tmp_path / "none.yaml")], "No such file"),
@@ -242,6 +235,5 @@ def test_errors_are_one_line(tmp_path, capsys):
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(commands, "run", None)
-            assert command_line.run(build_preset.main, [*argv, *wrong]) == 1
-        error = capsys.readouterr().err
-        assert message in error and error.count("\n") == 1
+            line = refused(capsys, build_preset.main, *argv, *wrong)
+        assert message in line

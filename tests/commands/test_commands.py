@@ -59,7 +59,7 @@ def test_a_command_runs_again_with_other_settings(tmp_path, monkeypatch):
 def test_options_are_those_of_the_command_line():
     settings = {"lower_case": True, "some_size": 3, "reuse": False}
     assert commands.options_of(settings) == [
-        *("--lower-case", "--some-size", 3, "--no-reuse"),
+        *("--lower-case", "--some-size", 3, "--no-reuse")
     ]
 
 

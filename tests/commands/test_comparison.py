@@ -6,7 +6,6 @@ import pathlib
 import pytest
 import yaml
 
-from data_pipeline.base import command_line
 from examples.compare_objectives import SETTINGS
 from examples.compare_objectives import main
 from examples.comparison import report
@@ -14,6 +13,7 @@ from examples.comparison.parts import Comparison
 from examples.comparison.parts import check_plan
 from examples.comparison.parts import keep_plan
 from examples.comparison.parts import seconds_of_part
+from tests.support.commands import refused
 
 SYSTEMS = yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))["systems"]
 
@@ -158,9 +158,7 @@ def test_bad_files_of_settings_end_in_one_line(tmp_path, capsys):
         if text is not None:
             file.write_text(text)
         argv = ["--text", "a.txt", "--output", str(tmp_path / "out")]
-        assert command_line.run(main, [*argv, "--settings", str(file)]) == 1
-        lines = capsys.readouterr().err.splitlines()
-        assert len(lines) == 1 and message in lines[0], lines
+        assert message in refused(capsys, main, *argv, "--settings", file)
         assert not (tmp_path / "out").exists()
 
 
@@ -175,7 +173,5 @@ def test_bad_options_end_in_one_line(tmp_path, capsys):
         (["--tasks", "rtx=a"], "rtx"),
         (["--tasks", f"rte={tmp_path}/no"], "rte: there is no"),
     ):
-        assert command_line.run(main, [*text, *options]) == 1, options
-        lines = capsys.readouterr().err.splitlines()
-        assert len(lines) == 1 and message in lines[0], lines
+        assert message in refused(capsys, main, *text, *options)
         assert not (tmp_path / "out").exists()

@@ -10,6 +10,7 @@ from data_pipeline.mixing import MixedPretrainingData
 from data_pipeline.mixing import divide_rows
 from data_pipeline.mixing import largest_batch
 from data_pipeline.pretraining import PretrainingData
+from tests.support.equality import assert_equal
 from tests.support.record_fixtures import change_manifest
 from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import join
@@ -31,13 +32,6 @@ def made(tmp_path_factory):
 def mixed(made, batch_size=8, weights=(4, 3, 1), names="abc", **options):
     directories = [made / name for name in names]
     return MixedPretrainingData(directories, batch_size, weights, **options)
-
-
-def assert_equal(one, other):
-    for first, second in zip(one, other, strict=True):
-        assert list(first) == list(second)
-        for name, value in first.items():
-            np.testing.assert_array_equal(value, second[name], name)
 
 
 def test_rows_are_divided_by_weights():

@@ -22,10 +22,12 @@ from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.reading import parse_records
 from data_pipeline.records.schema import BATCH
 from data_pipeline.records.schema import RecordSettings
+from tests.support.equality import assert_equal
 from tests.support.record_fixtures import RECORDS
 from tests.support.record_fixtures import REUSE
 from tests.support.record_fixtures import TARGETS
 from tests.support.record_fixtures import TOKENS
+from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import join
 from tests.support.record_fixtures import numbers
 from tests.support.record_fixtures import take
@@ -37,14 +39,6 @@ from tests.support.run_fixtures import write_records
 def made(tmp_path_factory):
     directory = tmp_path_factory.mktemp("records") / "set"
     return directory, write_set(directory, validation=6)
-
-
-def assert_equal(first, second):
-    assert len(first) == len(second)
-    for one, other in zip(first, second, strict=True):
-        assert one.keys() == other.keys()
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
 def test_contract(made):
@@ -123,9 +117,7 @@ def test_where_the_records_of_a_step_are_stored(made, tmp_path):
     begins = {"train-00000": 0, "train-00001": 13, "train-00002": 21}
     copy = shutil.copytree(made[0], tmp_path / "copy")
     shard = copy / "train-00001.tfrecord"
-    data = bytearray(shard.read_bytes())
-    data[3 * whole.manifest.frame_bytes + 20] ^= 1
-    shard.write_bytes(data)
+    flip_byte(shard, 3 * whole.manifest.frame_bytes + 20)
     damaged = PretrainingData(copy, 4, skip_corrupt=True)
     assert damaged.num_records == RECORDS - 1
     for data in (whole, damaged):

@@ -23,10 +23,7 @@ ALLOWED = re.compile(
 )
 # Whose metadata name none, or several of which one may be chosen, after a look
 # at their files.
-READ = {
-    "namex": "Apache-2.0",
-    "text-unidecode": "Artistic",
-}
+READ = {"namex": "Apache-2.0", "text-unidecode": "Artistic"}
 
 
 def dependencies(name, environments=({},)):

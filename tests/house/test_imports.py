@@ -3,10 +3,11 @@
 import ast
 import functools
 import importlib
-import pathlib
 import re
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from tests.conftest import ROOT
+from tests.house import options
+
 PACKAGES = ("data_pipeline", "xlnet_tf", "saved_models")
 # Programs, whose functions are as short, and which have no floors.
 PROGRAMS = ("benchmarks", "examples")
@@ -65,20 +66,7 @@ FLOORS = [
         "xlnet_tf.show",
     ],
 ]
-COMMANDS = {
-    "data_pipeline.build_records",
-    "data_pipeline.inspect",
-    "data_pipeline.train_tokenizer",
-    "saved_models.export",
-    "saved_models.predict",
-    "xlnet_tf.convert",
-    "xlnet_tf.evaluate",
-    "xlnet_tf.finetune",
-    "xlnet_tf.generate",
-    "xlnet_tf.show",
-    "xlnet_tf.train",
-    "xlnet_tf.__main__",
-}
+COMMANDS = {*options.COMMANDS, "xlnet_tf.__main__"}
 # Started as a module alone, not as a subcommand of `xlnet`.
 CHECKS = {"data_pipeline.tokenization.agreement"}
 MAY_IMPORT_TENSORFLOW_AT_TOP = (

@@ -1,7 +1,6 @@
 """What an installation brings: exact versions, their digests, licences."""
 
 import fnmatch
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from tests.conftest import ROOT
 from tests.house import licences
+from tests.support.commands import python
 
 OLD_PYTHON = sys.version_info < (3, 11)
 
@@ -74,10 +74,7 @@ def test_the_source_distribution_holds_every_file(folder):
     text = (ROOT / "MANIFEST.in").read_text(encoding="utf-8")
     (patterns,) = re.findall(rf"^recursive-include {folder} (.*)$", text, re.M)
     listed = subprocess.run(
-        ["git", "ls-files", folder],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        ["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True
     ).stdout.splitlines()
     if not listed:
         pytest.skip("not a checkout of git")
@@ -107,12 +104,8 @@ def test_a_file_of_the_user_with_the_name_of_a_package(tmp_path):
     ):
         if name:
             (tmp_path / name).touch()
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
+        done = python(
+            "-c", program, cwd=tmp_path, PYTHONPATH=str(ROOT), status=None
         )
         if name:
             (tmp_path / name).unlink()

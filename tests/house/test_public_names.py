@@ -6,15 +6,13 @@
 import inspect
 import json
 import re
-import subprocess
-import sys
 import types
 
 import data_pipeline
 import saved_models
 import xlnet_tf
-from tests.conftest import ROOT
 from tests.house import options
+from tests.support.commands import python
 from xlnet_tf.__main__ import COMMANDS
 
 FENCE = re.compile(r"^ *```python\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
@@ -72,12 +70,7 @@ def test_importing_the_packages_loads_nothing_heavy():
         f"print([x for x in {HEAVY} if x in sys.modules])\n"
         "print([x for x in sys.modules if x.startswith('data_pipeline.')])"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    result = python("-c", program)
     assert result.stdout == "[]\n[]\n", result.stderr
 
 
@@ -91,12 +84,7 @@ def test_no_command_loads_anything_heavy_for_its_help():
         "    assert options.parser(name).format_help()\n"
         f"    print(name, [x for x in {HEAVY} if x in sys.modules])\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    result = python("-c", program, status=None)
     expected = "".join(f"{name} []\n" for name, _ in COMMANDS.values())
     assert result.stdout == expected, result.stderr
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import xlnet_tf
-from data_pipeline.base.command_line import run
 from data_pipeline.tasks.examples import TextExample
 from saved_models import export
 from saved_models.check import TOLERANCES
@@ -15,11 +14,12 @@ from saved_models.check import read_file
 from saved_models.client.client import as_texts
 from saved_models.settings import ExportSettings
 from tests.support import finetuning_fixtures
+from tests.support.commands import refused
+from tests.support.commands import run
 from tests.support.export_fixtures import LENGTH
 from tests.support.export_fixtures import PIECES
 from tests.support.export_fixtures import module_of
 from tests.support.export_fixtures import pretrainer
-from tests.support.export_fixtures import refused
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.oracle import randomize
@@ -304,7 +304,7 @@ def served(folder, model, *options):
     as_run(folder / "run", kind_of(model))
     arguments = ["--model", folder / "run", "--output", folder / "served"]
     arguments += ["--sequence-length", TASK_LENGTH, "--quiet", *options]
-    return run(export.main, list(map(str, arguments)))
+    return run(export.main, *arguments)
 
 
 def test_the_command_prints_a_line_an_output(tmp_path, capsys):

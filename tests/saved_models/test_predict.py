@@ -13,8 +13,8 @@ import saved_models
 from data_pipeline.base.command_line import run
 from saved_models import predict
 from saved_models.versions import latest_version
+from tests.support.commands import refused
 from tests.support.export_fixtures import log_probabilities
-from tests.support.export_fixtures import refused
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.task_export_fixtures import OTHERS

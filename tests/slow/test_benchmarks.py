@@ -2,15 +2,12 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from benchmarks.contest.process import ROOT
 from benchmarks.contest.rounds import quartiles
-
-pytestmark = pytest.mark.slow
+from tests.support.commands import python
 
 FIELDS = {
     "name",
@@ -41,13 +38,7 @@ def benchmark(program, output, *options):
     """Runs a program at tiny sizes; returns what it printed."""
     path = pathlib.Path(ROOT, "benchmarks", program)
     arguments = ["--tiny", "--rounds", "2", "--output", str(output), *options]
-    result = subprocess.run(
-        [sys.executable, str(path), *arguments],
-        capture_output=True,
-        encoding="utf-8",
-        cwd=output,  # it may be started anywhere
-    )
-    assert result.returncode == 0, result.stdout + result.stderr[-3000:]
+    result = python(path, *arguments, cwd=output)
     return result.stdout
 
 

@@ -6,7 +6,6 @@ from data_pipeline.base.command_line import run
 from saved_models import export
 from tests.support.task_export_fixtures import finetuned
 
-pytestmark = pytest.mark.slow
 # task -> outputs that are compared: texts, words, options and windows
 OUTPUTS = {
     "classification": ["label", "scores"],

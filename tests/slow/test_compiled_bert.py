@@ -1,16 +1,9 @@
-"""BERT's backbone compiled: XLA, JAX, `fit` and exports."""
-
-import importlib.util
-import os
-import subprocess
-import sys
+"""BERT's backbone compiled: XLA, `fit` and exports."""
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
-from tests.conftest import ROOT
 from tests.support.bert_models import WITH_BIAS
 from tests.support.bert_models import bert_backbone
 from tests.support.bert_models import bert_features
@@ -20,10 +13,7 @@ from tests.support.gradients import step
 from tests.support.oracle import as_numpy
 from xlnet_tf import XLNetTextClassifier
 
-GOLDEN = ROOT / "tests" / "golden" / "peers" / "bert"
 SEED = np.array([3, 5], "int32")
-
-pytestmark = pytest.mark.slow
 
 
 def test_xla_gives_the_numbers_and_gradients_of_eager_mode():
@@ -52,63 +42,6 @@ def test_xla_gives_the_numbers_and_gradients_of_eager_mode():
                 if not variable.path.endswith("key_projection/bias"):
                     difference = tf.norm(one - two) / tf.norm(two)
                     assert difference < tolerance, (way, variable.path)
-
-
-JAX = """
-import jax, keras, numpy as np, sys, xlnet_tf
-assert keras.backend.backend() == "jax"
-model = xlnet_tf.XLNetPretrainer.from_preset(sys.argv[1])
-expected = dict(np.load(sys.argv[1] + "/expected.npz"))
-names = "token_ids", "segment_ids", "perm_mask", "position_ids"
-logits = model.logits(model({x: expected[x] for x in names})["content"])
-np.testing.assert_allclose(logits, expected["literal_logits"], 0, 1e-5)
-assert "tensorflow" not in sys.modules
-print("agrees")
-
-config = xlnet_tf.BertConfig(
-    vocabulary_size=31, num_layers=2, num_heads=2, hidden_dim=14,
-    intermediate_dim=19, dropout=0.3, attention_dropout=0.2,
-    relative_position_buckets=8, relative_position_max_distance=6,
-)
-model = xlnet_tf.BertBackbone(config, seed=1)
-rng = np.random.default_rng(0)
-batch = {
-    "token_ids": rng.integers(0, 31, (2, 7)),
-    "factorization_rank": rng.integers(-1, 3, (2, 7)),
-    "dropout_seed": np.array([1, 2]),
-}
-def loss(weights):
-    outputs, _ = model.stateless_call(
-        weights, [v.value for v in model.non_trainable_variables], batch,
-        training=True,
-    )
-    return (outputs["content"] ** 3).sum()
-weights = [v.value for v in model.trainable_variables]
-plain = jax.jit(jax.grad(loss))(weights)
-model.rematerialize = True
-again = jax.jit(jax.grad(lambda x: loss(x)))(weights)
-for one, two in zip(plain, again, strict=True):
-    assert np.abs(one).max() > 0
-    # But for a bias of the keys, which a softmax does not change with.
-    scale = max(np.abs(one).max(), 1)
-    np.testing.assert_allclose(one / scale, two / scale, rtol=0, atol=1e-5)
-print("recomputes")
-"""
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("jax") is None, reason="jax is not installed"
-)
-def test_jax_agrees_and_recomputes():
-    done = subprocess.run(
-        [sys.executable, "-c", JAX, str(GOLDEN)],
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split() == ["agrees", "recomputes"]
 
 
 def test_a_classifier_learns_in_fit():

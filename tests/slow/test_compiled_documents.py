@@ -13,8 +13,6 @@ from tests.xlnet_tf.tasks.test_long_documents import draw
 from tests.xlnet_tf.tasks.test_long_documents import make_config
 from tests.xlnet_tf.tasks.test_long_documents import make_model
 
-pytestmark = pytest.mark.slow
-
 
 def test_segments_in_turn_under_xla():
     model, features = make_model(), draw(16)

@@ -1,4 +1,4 @@
-"""Tasks under XLA, and the files of every one of them."""
+"""Tasks under XLA."""
 
 import keras
 import pytest
@@ -9,11 +9,8 @@ from tests.xlnet_tf.tasks.test_task import TASKS
 from tests.xlnet_tf.tasks.test_task import features_of
 from tests.xlnet_tf.tasks.test_task import make
 
-pytestmark = [
-    pytest.mark.slow,
-    # Keras copies tensors in a way that NumPy 2 does not like.
-    pytest.mark.filterwarnings("ignore:__array__ implementation"),
-]
+# Keras copies tensors in a way that NumPy 2 does not like.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -22,13 +19,3 @@ def test_the_compiled_task_gives_the_same(task):
     inputs = keras.tree.map_structure(tf.constant, features)
     compiled = tf.function(model, jit_compile=True)(inputs)
     assert largest_difference(compiled, model(features)) < 1e-5
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_keras_file_gives_the_same_bits(task, tmp_path):
-    model, features = make(task), features_of(task)
-    model.save(tmp_path / "task.keras")
-    again = keras.models.load_model(tmp_path / "task.keras")
-    assert type(again) is type(model)
-    assert largest_difference(again(features), model(features)) == 0
-    assert again.get_config() == model.get_config()

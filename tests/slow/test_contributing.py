@@ -6,15 +6,13 @@ registry, a list of choices or a frozen file that the documents do not name.
 
 import ast
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 from tests.conftest import ROOT
 from tests.slow.test_documents import blocks
+from tests.support.commands import python
 from tests.support.run_fixtures import arguments
 from tests.support.run_fixtures import write_configs
 from tests.support.run_fixtures import write_records
@@ -86,14 +84,7 @@ def checkout(tmp_path):
 
 def test_additions_train(checkout, tmp_path):
     def run(*command):
-        done = subprocess.run(
-            [sys.executable, "-m", *map(str, command)],
-            cwd=checkout,
-            capture_output=True,
-            encoding="utf-8",
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        python("-m", *command, cwd=checkout)
 
     output = tmp_path / "run"
     run(

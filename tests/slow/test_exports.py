@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ import tensorflow_text
 
 from saved_models.client.operations import check_operations
 from tests.support import export_fixtures as pretrainers
+from tests.support.commands import python
 from tests.support.export_fixtures import ALLOWED_TEXT_OPS
 from tests.support.export_fixtures import PYTHON_OPS
 from tests.support.export_fixtures import TEXT_OPS
@@ -40,9 +39,6 @@ from tests.support.task_export_fixtures import shared_task
 from tests.support.task_export_fixtures import softmax
 from tests.support.task_export_fixtures import threshold
 
-pytestmark = pytest.mark.slow
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXT = "Ba co <mask> fi, 9 code <mask>"
 PARTS = {"seq_length_buckets": (12, LENGTH), "max_batch": 2}
 # TensorFlow and the one library of ops that a server adds, and no other
@@ -80,13 +76,7 @@ def test_it_answers_where_nothing_of_ours_is(tmp_path):
     ops = pathlib.Path(tensorflow_text.__file__).parent
     ops /= "python/ops/_sentencepiece_tokenizer.so"
     export = pretrainers.shared_export()
-    result = subprocess.run(
-        [sys.executable, "-c", LOAD_ELSEWHERE, TEXT, export, ops],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
+    result = python("-c", LOAD_ELSEWHERE, TEXT, export, ops, cwd=tmp_path)
     ids, log_probability, mean = map(np.array, json.loads(result.stdout))
     outputs = {
         "token_ids": ids,
@@ -241,10 +231,8 @@ def test_a_model_of_two_replicas(tmp_path):
 def exported(directory, *options):
     """The default signature of `python -m saved_models.export`."""
     output = directory.parent / "served"
-    command = [sys.executable, "-m", "saved_models.export", "--model"]
-    command += [directory, "--output", output, *options]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    command = ["-m", "saved_models.export", "--model", directory]
+    result = python(*command, "--output", output, *options)
     assert result.stdout == f"wrote {output / '1'}\n"
     signatures = pretrainers.signatures_of(output / "1")
     return signatures["serving_default"]

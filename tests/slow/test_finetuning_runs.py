@@ -12,11 +12,13 @@ import tensorflow as tf
 
 import xlnet_tf
 from data_pipeline.base import command_line
+from data_pipeline.base.files import read_json_lines
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks.catalog import find_task
 from saved_models.export import export_model
 from tests.support import artefacts
 from tests.support import finetuning_fixtures as fixtures
+from tests.support.equality import assert_equal
 from tests.support.finetuning_steps import around
 from tests.support.finetuning_steps import encoded
 from tests.support.finetuning_steps import make_examples
@@ -36,7 +38,6 @@ from xlnet_tf.training.update import make_optimizer
 from xlnet_tf.weights.lora.model import lora_groups
 from xlnet_tf.weights.lora.model import lora_layers
 
-pytestmark = pytest.mark.slow
 MODULES = {
     "Task.save_to_preset": "xlnet_tf.tasks.task",
     "write_all": "xlnet_tf.training.finetune",
@@ -73,8 +74,7 @@ def test_replicas_and_parts_equal_one_batch(name):
         ways += [train(name, jit_compile=True)]
     for other in ways:
         assert other[1] == pytest.approx(loss, rel=1e-5)
-        for a, b in zip(whole, other[0], strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-5)
+        assert_equal(whole, other[0], atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +88,7 @@ def test_adapters_train_on_replicas_and_compiled():
     settings = {"lora_rank": 2, "layer_decay": 0.5, "jit_compile": True}
     divided, other_loss = train(strategy=two_replicas(), **settings)
     assert other_loss == pytest.approx(loss, rel=1e-5)
-    for a, b in zip(whole, divided, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert_equal(whole, divided, atol=1e-5)
 
 
 def options(directory, preset, **settings):
@@ -99,10 +98,6 @@ def options(directory, preset, **settings):
     argv = ["--task", "classification", "--data", data, "--preset", preset]
     argv += ["--output", directory / "run"]
     return [*argv, "--training", fixtures.write_training(directory, **settings)]
-
-
-def lines(file):
-    return [json.loads(x) for x in file.read_text("utf-8").splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -129,10 +124,10 @@ def test_every_kind_of_task_is_run(tmp_path, preset, task, held_out, settings):
     assert fixtures.run(*argv) == 0
     results = json.loads((output / "results.json").read_text())
     assert (results["task"], results["steps"]) == (task, 6)
-    rows = lines(output / "held_out_predictions.jsonl")
+    rows = read_json_lines(output / "held_out_predictions.jsonl")
     assert len(rows) > 4
     if held_out:
-        assert lines(output / "predictions.jsonl") == rows
+        assert read_json_lines(output / "predictions.jsonl") == rows
     # What was kept is the best model, which gives these answers.
     stored = open_model(output)
     model = stored.load()
@@ -169,7 +164,7 @@ def test_any_number_of_classes(tmp_path, preset):
     assert fixtures.run(*argv) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert list(results["metrics"])[0] == "micro_f1"
-    rows = lines(tmp_path / "run" / "predictions.jsonl")
+    rows = read_json_lines(tmp_path / "run" / "predictions.jsonl")
     model = xlnet_tf.load(tmp_path / "run")
     assert model.labels == ["ba", "co", "fi"]
     found = model.predict_labels([row["text"] for row in rows], verbose=0)
@@ -211,7 +206,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         assert fixtures.run(*arguments) == 143
     assert not (parts / "run" / "results.json").exists()
     assert [
-        (m["kind"], m["step"]) for m in lines(parts / "run" / "metrics.jsonl")
+        (m["kind"], m["step"])
+        for m in read_json_lines(parts / "run" / "metrics.jsonl")
     ] == [("train", 2), ("eval", 2), ("train", 4)]
     assert fixtures.run(*arguments, "--time-limit", "30.001") == 143
     assert fixtures.run(*arguments) == 0
@@ -219,12 +215,11 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         keras.models.load_model(x / "run" / "model.keras")
         for x in (whole, parts)
     ]
-    for a, b in zip(models[0].weights, models[1].weights, strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_equal(models[0].weights, models[1].weights)
     evaluations = [
         [
             (m["step"], m["accuracy"])
-            for m in lines(x / "run" / "metrics.jsonl")
+            for m in read_json_lines(x / "run" / "metrics.jsonl")
             if m["kind"] == "eval"
         ]
         for x in (whole, parts)
@@ -272,8 +267,8 @@ def test_what_adapters_leave(tmp_path, preset, capsys):
     assert line in capsys.readouterr().out
     # A finished run has its best adapters again.
     assert fixtures.run(*arguments, "--predict", dev) == 0
-    predicted = lines(output / "predictions.jsonl")
-    held_out = lines(output / "held_out_predictions.jsonl")
+    predicted = read_json_lines(output / "predictions.jsonl")
+    held_out = read_json_lines(output / "held_out_predictions.jsonl")
     assert [x["label"] for x in predicted] == [x["label"] for x in held_out]
     for a, b in zip(predicted, held_out, strict=True):
         assert a["probabilities"] == pytest.approx(b["probabilities"])
@@ -295,7 +290,8 @@ def test_a_kill_changes_nothing(tmp_path, preset, monkeypatch, during):
     assert fixtures.run(*arguments) == 0
     # No step is any better; the second evaluation ends the run.
     assert [
-        (m["kind"], m["step"]) for m in lines(output / "metrics.jsonl")
+        (m["kind"], m["step"])
+        for m in read_json_lines(output / "metrics.jsonl")
     ] == [("train", 2), ("eval", 2), ("train", 4), ("eval", 4)]
     assert (output / "best" / "config.json").is_file()
     assert json.loads((output / "best.json").read_text())["step"] == 2
@@ -361,7 +357,8 @@ def test_first_words_are_learnt(tmp_path):
     sources.write_text("\n".join(words) + "\n", encoding="utf-8")
     assert fixtures.run(*arguments, "--predict", sources) == 0
     predicted = [
-        x["text"] for x in lines(tmp_path / "run" / "predictions.jsonl")
+        x["text"]
+        for x in read_json_lines(tmp_path / "run" / "predictions.jsonl")
     ]
     model = xlnet_tf.load(tmp_path / "run")
     assert model.generate(words) == predicted
@@ -369,7 +366,7 @@ def test_first_words_are_learnt(tmp_path):
     command = ["--model", tmp_path / "run", "--input", sources]
     command += ["--output", file]
     assert command_line.run(generate.main, [str(x) for x in command]) == 0
-    assert [x["texts"][0]["text"] for x in lines(file)] == predicted
+    assert [x["texts"][0]["text"] for x in read_json_lines(file)] == predicted
     folder = export_model(
         model, model.preprocessor.tokenizer, tmp_path / "export" / "1"
     )

@@ -3,11 +3,9 @@
 import random
 
 import numpy as np
-import pytest
 
 import xlnet_tf
 
-pytestmark = pytest.mark.slow
 GOOD = "fine lovely clever moving bright funny warm rich".split()
 BAD = "dull tired empty slow clumsy loud flat cold".split()
 THINGS = "film story cast music ending dialogue first half camera".split()

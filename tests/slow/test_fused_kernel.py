@@ -21,12 +21,9 @@ from xlnet_tf.model.kernels import plain
 from xlnet_tf.model.kernels.contract import AttentionInputs
 from xlnet_tf.model.kernels.contract import AttentionRules
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("jax") is None, reason="jax is not installed"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="jax is not installed"
+)
 TOLERANCE = 1e-5
 
 

@@ -5,40 +5,29 @@ compute with TensorFlow.
 """
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
+from tests.support.commands import python
+
 jax = pytest.importorskip("jax", reason="jax is not installed")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        jax.__version_info__[:2] != (0, 10),
-        reason="other versions of JAX lower for a GPU in another way",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    jax.__version_info__[:2] != (0, 10),
+    reason="other versions of JAX lower for a GPU in another way",
+)
 TOLERANCE = 1e-5
 
 
 @pytest.fixture(scope="module")
 def found():
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
+    done = python(
+        *("-m", "tests.support.gpu_kernel"),
+        KERAS_BACKEND="jax",
+        JAX_PLATFORMS="cpu",
         # Compiling is most of it.
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.gpu_kernel"],
-        capture_output=True,
-        encoding="utf-8",
-        env=environment,
+        JAX_DISABLE_MOST_OPTIMIZATIONS="1",
     )
-    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 

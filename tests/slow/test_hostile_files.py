@@ -7,11 +7,7 @@ process is named.
 
 import random
 
-import pytest
-
 from tests.torture import hostile_files
-
-pytestmark = pytest.mark.slow
 
 
 def test_every_reader_and_one_that_crashes(tmp_path):

@@ -8,26 +8,21 @@ import hashlib
 import http.server
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
 import pytest
 
 import xlnet_tf
-from tests.conftest import ROOT
+from tests.support import artefacts
+from tests.support.commands import python
 from tests.support.export_fixtures import tiny_tokenizer
 from xlnet_tf import convert
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("huggingface_hub") is None,
-        reason="huggingface_hub is not installed",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("huggingface_hub") is None,
+    reason="huggingface_hub is not installed",
+)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPOSITORY = "owner/small-xlnet"
 
@@ -108,16 +103,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def hub(tmp_path):
     """Function that runs a program with the hub, or without any network."""
-    model = xlnet_tf.XLNetBackbone(
-        xlnet_tf.XLNetConfig(
-            vocabulary_size=300,
-            num_layers=1,
-            num_heads=2,
-            hidden_dim=8,
-            intermediate_dim=16,
-        ),
-        seed=1,
-    )
+    config = xlnet_tf.XLNetConfig(**artefacts.MODEL)
+    model = xlnet_tf.XLNetBackbone(config, seed=1)
     model.save_to_preset(tmp_path / "ours", tokenizer=tiny_tokenizer())
     Hub.directory, Hub.asked = tmp_path / "published", []
     Hub.uploaded = {}
@@ -135,13 +122,7 @@ def hub(tmp_path):
 
 
 def run(*command, **environment):
-    return subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
-        capture_output=True,
-        text=True,
-    )
+    return python(*command, **environment, status=None)
 
 
 def test_a_model_of_the_hub(hub, tmp_path):

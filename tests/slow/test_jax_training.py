@@ -7,18 +7,18 @@ device and on two, and goes on to the bit.
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 import saved_models
 import xlnet_tf
+from data_pipeline.base.files import read_json_lines
 from saved_models import check
 from saved_models.settings import ExportSettings
-from tests.conftest import ROOT
 from tests.support import artefacts
+from tests.support.commands import python
+from tests.support.equality import assert_equal
 from tests.support.killed_runs import end_of
 from tests.support.replicas import two_replicas
 from tests.support.samples import tiny_sentences
@@ -26,12 +26,9 @@ from tests.support.training_fixtures import one_device
 from xlnet_tf import train
 from xlnet_tf.training import devices
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("jax") is None, reason="jax is not installed"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="jax is not installed"
+)
 STEPS = 50
 
 PROGRAM = """
@@ -123,30 +120,24 @@ def runs(tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(devices, "make_strategy", lambda *_, m=make: m())
             assert train.main(argv) == 0
-    result = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(directory), *options],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
-            + " --xla_force_host_platform_device_count=2",
-            # By default, what compiles in less than a second is not kept.
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        },
-        capture_output=True,
-        text=True,
+    result = python(
+        "-c",
+        PROGRAM,
+        directory,
+        *options,
+        KERAS_BACKEND="jax",
+        JAX_PLATFORMS="cpu",
+        XLA_FLAGS=os.environ.get("XLA_FLAGS", "")
+        + " --xla_force_host_platform_device_count=2",
+        JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
     )
-    assert result.returncode == 0, result.stderr[-3000:]
     return directory, result
 
 
 def curve(directory):
     """list of dict, loss and gradient norm of each line."""
-    text = (directory / "run/metrics.jsonl").read_text()
     names = ("loss", "gradient_norm")
-    lines = [json.loads(line) for line in text.splitlines()]
+    lines = read_json_lines(directory / "run/metrics.jsonl")
     return [{k: x[k] for k in names if k in x} for x in lines]
 
 
@@ -174,9 +165,8 @@ def test_a_stopped_run_goes_on_to_the_bit(runs):
     directory, result = runs
     assert result.stdout.count("resume    from") == 2
     expected, found = (end_of(directory / x) for x in ("whole", "parts"))
-    assert expected.keys() == found.keys() and len(found) > 20
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, name)
+    assert len(found) > 20
+    assert_equal(found, expected)
 
 
 def test_a_resumed_run_keeps_what_its_objective_does_not_train(runs):
@@ -193,8 +183,7 @@ def test_presets_are_read_by_the_other_backend(runs):
     one, other = (
         xlnet_tf.load(directory / x / "run/preset") for x in ("one", "whole")
     )
-    for a, b in zip(one.weights, other.weights, strict=True):
-        np.testing.assert_allclose(a.numpy(), b.numpy(), atol=2e-3)
+    assert_equal(one.weights, other.weights, atol=2e-3)
 
 
 def test_an_export_of_the_run_is_as_its_model(runs, monkeypatch):

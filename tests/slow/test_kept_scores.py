@@ -1,16 +1,10 @@
 """How much attention keeps for its gradient, by what XLA sets aside."""
 
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
-import pytest
 
-from tests.conftest import ROOT
-
-pytestmark = pytest.mark.slow
+from tests.support.commands import python
 
 # Scores are far larger than all else that such a layer holds.
 HEADS, TOKENS, LAYERS = 4, 768, (1, 3)
@@ -54,17 +48,8 @@ for num_layers in layers:
 
 def test_a_layer_keeps_one_tensor_of_scores(tmp_path):
     """XLA once kept two: those to be computed again, merged with the first."""
-    subprocess.run(
-        [sys.executable, "-c", PROGRAM]
-        + [str(n) for n in (HEADS, TOKENS, *LAYERS)],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text",
-        },
-        check=True,
-        timeout=600,
-    )
+    flags = f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"
+    python("-c", PROGRAM, HEADS, TOKENS, *LAYERS, XLA_FLAGS=flags)
     for name, kept in (("kept", 1), ("recomputed", 0)):
         sizes = []
         for file in tmp_path.glob(f"*gradients_of_{name}*assignment.txt"):

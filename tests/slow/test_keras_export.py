@@ -12,8 +12,6 @@ from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from tests.support.oracle import small_backbone
 
-pytestmark = pytest.mark.slow
-
 
 def test_every_model_is_exported_by_default(tmp_path):
     backbone = small_backbone(num_layers=1, memory_length=5)

@@ -2,11 +2,7 @@
 
 import random
 
-import pytest
-
 from tests.torture import killed_export
-
-pytestmark = pytest.mark.slow
 
 
 def test_a_server_sees_whole_versions_only(tmp_path):

@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from tests.support.oracle import B
@@ -17,8 +16,6 @@ from tests.xlnet_tf.model.test_memory import by_hand
 from tests.xlnet_tf.model.test_memory import dataset
 from tests.xlnet_tf.model.test_memory import pretrainer
 from xlnet_tf import XLNetBackbone
-
-pytestmark = pytest.mark.slow
 
 
 def replicated():

@@ -20,8 +20,6 @@ from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
 from xlnet_tf.preprocessing.seq2seq import XLNetSeq2SeqPreprocessor
 from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
 
-pytestmark = pytest.mark.slow
-
 ACCURACY = {"metrics": ["accuracy"], "weighted_metrics": ["accuracy"]}
 SPANS = {"start_logits": np.arange(8) % 7, "end_logits": np.arange(8) % 5}
 IDS = np.random.default_rng(0).integers(9, 30, (8, 7)).astype("int32")

@@ -1,19 +1,13 @@
 """Runs on two sets of records: resumed to the bit, and on replicas."""
 
-import json
-import shutil
-
-import numpy as np
-import pytest
-
 import xlnet_tf
+from tests.support import artefacts
 from tests.support import run_fixtures
+from tests.support.equality import assert_equal
 from tests.support.replicas import two_replicas
 from tests.support.run_fixtures import run_train
 from tests.support.run_fixtures import write_configs
 from tests.support.training_fixtures import one_device
-
-pytestmark = pytest.mark.slow
 
 
 def test_a_mixed_run(tmp_path, monkeypatch, capfd):
@@ -26,11 +20,8 @@ def test_a_mixed_run(tmp_path, monkeypatch, capfd):
         run_fixtures.write_records(tmp_path / name, num_sentences=count)
         for name, count in (("a", 200), ("b", 100))
     ]
-    model = write_configs(tmp_path / "configs")
-    file = tmp_path / "configs" / "model.json"
-    values = json.loads(file.read_text())
-    values |= {"dropout": 0.0, "attention_dropout": 0.0, "memory_length": 24}
-    file.write_text(json.dumps(values))
+    values = {"dropout": 0.0, "attention_dropout": 0.0, "memory_length": 24}
+    model = write_configs(tmp_path / "configs", values)
 
     def run(name, *more, shares=(0.7, 0.3)):
         records = [f"{x}={y}" for x, y in zip(sets, shares, strict=True)]
@@ -43,20 +34,12 @@ def test_a_mixed_run(tmp_path, monkeypatch, capfd):
     assert run("whole") == 0
     text = capfd.readouterr().out
     assert "3 rows of a batch, 75.0%" in text
-    # What `kill -9` leaves after a checkpoint, then the same command.
-    whole = tmp_path / "whole"
-    (tmp_path / "killed" / "checkpoints").mkdir(parents=True)
-    shutil.copy(whole / "run.json", tmp_path / "killed")
-    for kind in ("ckpt", "memory"):
-        for file in (whole / "checkpoints").glob(f"{kind}-2[.-]*"):
-            shutil.copy(file, tmp_path / "killed" / "checkpoints")
+    artefacts.kill(tmp_path / "whole", tmp_path / "killed", 2)
     assert run("killed", shares=(7, 3)) == 0  # the same shares
-    for one, other in zip(weights("whole"), weights("killed"), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_equal(weights("whole"), weights("killed"))
     assert run("whole", shares=(0.5, 0.5)) == 1
     assert "rows_of_sets of the data: [3, 1] there, [2, 2] now" in (
         capfd.readouterr().err
     )
     assert run("replicas", "--strategy", "mirrored") == 0
-    for one, other in zip(weights("whole"), weights("replicas"), strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-5)
+    assert_equal(weights("whole"), weights("replicas"), atol=2e-5)

@@ -1,11 +1,11 @@
 """Next-sentence prediction in training runs, on replicas and by the command."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
 
+from data_pipeline.base.files import read_json_lines
+from tests.support.equality import assert_equal
 from tests.support.oracle import as_numpy
 from tests.support.oracle import largest_difference
 from tests.support.replicas import two_replicas
@@ -20,8 +20,6 @@ from tests.xlnet_tf.objectives.test_next_sentence import dataset
 from tests.xlnet_tf.objectives.test_next_sentence import labelled
 from tests.xlnet_tf.objectives.test_next_sentence import pretrainer
 from xlnet_tf import XLNetPretrainer
-
-pytestmark = pytest.mark.slow
 
 
 def test_it_learns_which_rows_go_on():
@@ -41,8 +39,7 @@ def test_replicas_and_parts_take_the_same_steps():
             one.scalars[name], other.scalars[name], rtol=1e-5
         )
     # float32 sums in another order, over five steps of Adam
-    for value, same in zip(one.weights, other.weights, strict=True):
-        np.testing.assert_allclose(value, same, atol=1e-5)
+    assert_equal(one.weights, other.weights, atol=1e-5)
     # It moves what the tokens alone move elsewhere.
     alone = Trained(one_device())
     embeddings = [
@@ -62,8 +59,7 @@ def test_the_command_trains_it_and_goes_on(records, tmp_path, capfd):
     argv = arguments(records, tmp_path / "run", *configs, steps=4)
     assert run_train(*argv) == 0
     assert "  next sentence " in capfd.readouterr().err
-    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
-    for line in map(json.loads, lines):
+    for line in read_json_lines(tmp_path / "run/metrics.jsonl"):
         assert 0 <= line["next_sentence_accuracy"] <= 1
     model = XLNetPretrainer.from_preset(tmp_path / "run/preset")
     assert model.next_sentence_weight == WEIGHT
@@ -86,9 +82,5 @@ def test_training_goes_on_from_a_preset_without_its_head(records, tmp_path):
     before = XLNetPretrainer.from_preset(tmp_path / "plain/preset")
     after = XLNetPretrainer.from_preset(tmp_path / "run/preset")
     assert after.next_sentence_head is not None
-    for one, other in zip(
-        [*before.backbone.weights, *before.head.weights],
-        [*after.backbone.weights, *after.head.weights],
-        strict=True,
-    ):
-        np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)
+    assert_equal(before.backbone.weights, after.backbone.weights, atol=1e-6)
+    assert_equal(before.head.weights, after.head.weights, atol=1e-6)

@@ -6,23 +6,21 @@ graphs.
 """
 
 import json
-import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_pipeline.base import command_line
+from data_pipeline.base.files import read_json_lines
 from data_pipeline.pretraining import PretrainingData
 from tests.support import artefacts
+from tests.support import run_fixtures
+from tests.support.equality import assert_equal
 from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import ArrayData
 from tests.support.training_fixtures import Trained
 from tests.support.training_fixtures import one_device
 from tests.support.training_fixtures import tiny_config
-from xlnet_tf import train
-
-pytestmark = pytest.mark.slow
 
 
 def on_all_replicas(strategy, variables):
@@ -35,10 +33,7 @@ def on_all_replicas(strategy, variables):
 
 @pytest.mark.parametrize(
     ("make_strategy", "parts", "precision"),
-    [
-        (one_device, 1, "float32"),
-        (two_replicas, 2, "float16"),
-    ],
+    [(one_device, 1, "float32"), (two_replicas, 2, "float16")],
 )
 def test_a_skipped_step_leaves_all_as_it_was(make_strategy, parts, precision):
     """The NaN is in a row of the last replica alone."""
@@ -63,8 +58,7 @@ def test_a_skipped_step_leaves_all_as_it_was(make_strategy, parts, precision):
     figures = made.train(1)
     assert figures["skipped_steps"] == 1
     after = on_all_replicas(strategy, state)
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_equal(before, after)
     figures = made.train(2)
     assert np.isfinite(figures["loss"]) and "skipped_steps" not in figures
     changed = on_all_replicas(strategy, state)
@@ -101,17 +95,18 @@ def poisoned(monkeypatch):
 def test_a_run_stops_says_why_and_goes_on_without_the_step(
     records, tmp_path, poisoned, capfd
 ):
-    model, settings = tmp_path / "model.json", tmp_path / "training.json"
-    model.write_text(json.dumps(artefacts.MODEL))
-    settings.write_text(json.dumps({**artefacts.TRAINING, "steps_per_loop": 4}))
-    output = tmp_path / "run"
-    argv = ["--config", model, "--training", settings, "--records", records]
-    argv += ["--evaluation-interval", 4, "--checkpoint-interval", 4]
-    argv += ["--output", output, "--steps", 8, "--batch-size", 4]
-    argv = [str(x) for x in (*argv, "--strategy", "one_device")]
+    output, training = tmp_path / "run", {**artefacts.TRAINING}
+    for name in (
+        "steps_per_loop",
+        "evaluation_interval",
+        "checkpoint_interval",
+    ):
+        training[name] = 4
+    files = run_fixtures.write_configs(tmp_path, **training)
+    argv = run_fixtures.arguments(records, output, *files, steps=8)
 
     def command(*more):
-        status = command_line.run(train.main, [*argv, *more])
+        status = run_fixtures.run_train(*argv, *more)
         said = capfd.readouterr()
         return status, said.out, said.err
 
@@ -130,10 +125,7 @@ def test_a_run_stops_says_why_and_goes_on_without_the_step(
     status, _, error = command("--on-not-finite", "skip")
     assert status == 0
     assert "skipped 1 not finite" in error
-    metrics = [
-        json.loads(x)
-        for x in (output / "metrics.jsonl").read_text().splitlines()
-    ]
+    metrics = read_json_lines(output / "metrics.jsonl")
     trained = [x for x in metrics if x["kind"] == "train"]
     assert [x.get("skipped_steps") for x in trained] == [None, 1]
     assert (output / "model.keras").is_file()
@@ -141,16 +133,12 @@ def test_a_run_stops_says_why_and_goes_on_without_the_step(
 
 def test_a_run_keeps_the_scale_in_its_checkpoints(records, tmp_path, capsys):
     """The command: resumed it ends as uninterrupted, its scale included."""
-    files = {"model.json": artefacts.MODEL, "training.json": artefacts.TRAINING}
-    for name, value in files.items():
-        (tmp_path / name).write_text(json.dumps(value))
+    files = run_fixtures.write_configs(tmp_path, **artefacts.TRAINING)
+    more = (*files, "--precision", "float16")
 
-    def run(name, *options):
-        argv = ["--config", tmp_path / "model.json", "--records", records]
-        argv += ["--training", tmp_path / "training.json", "--steps", 4]
-        argv += ["--precision", "float16", "--strategy", "one_device"]
-        argv += ["--batch-size", 4, "--output", tmp_path / name, *options]
-        return command_line.run(train.main, [str(x) for x in argv])
+    def run(name):
+        argv = run_fixtures.arguments(records, tmp_path / name, *more)
+        return run_fixtures.run_train(*argv)
 
     def left_by(name):
         reader = tf.train.load_checkpoint(
@@ -165,15 +153,9 @@ def test_a_run_keeps_the_scale_in_its_checkpoints(records, tmp_path, capsys):
     (scale,) = (x for x in expected if "loss_scale/value" in x)
     assert expected[scale] == 2.0**15
 
-    # What `kill -9` leaves after a checkpoint, then the same command.
-    (tmp_path / "killed/checkpoints").mkdir(parents=True)
-    shutil.copy(tmp_path / "whole/run.json", tmp_path / "killed")
-    for kind in ("ckpt", "memory"):
-        for file in (tmp_path / "whole/checkpoints").glob(f"{kind}-2[.-]*"):
-            shutil.copy(file, tmp_path / "killed/checkpoints")
+    artefacts.kill(tmp_path / "whole", tmp_path / "killed", 2)
     assert run("killed") == 0
     found = left_by("killed")
     numbers = [x for x in expected if expected[x].dtype.kind in "fi"]
     assert scale in numbers and len(numbers) > 20
-    for name in numbers:
-        np.testing.assert_array_equal(found[name], expected[name], name)
+    assert_equal(*({x: y[x] for x in numbers} for y in (found, expected)))

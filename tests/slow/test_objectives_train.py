@@ -4,34 +4,30 @@ The default tier trains each in `fit`; here the command does, on records, and
 what an objective draws has to be the same for every reader and every start.
 """
 
-import json
-import shutil
-
 import numpy as np
 import pytest
 
 import saved_models
 import xlnet_tf
-from data_pipeline.base import command_line
 from tests.support import artefacts
+from tests.support.equality import assert_equal
 from tests.support.replicas import two_replicas
+from tests.support.run_fixtures import arguments
+from tests.support.run_fixtures import run_train
+from tests.support.run_fixtures import write_configs
 from tests.support.training_fixtures import one_device
-from xlnet_tf import train
-
-pytestmark = pytest.mark.slow
 
 STEPS, KILLED_AT = 4, 2
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 BERT = {
-    **artefacts.MODEL,
     "model_type": "bert",
     "max_positions": artefacts.LENGTH,
     "relative_position_buckets": 8,
 }
 # Resuming with dropout is tested with `permutation`.
 KINDS = {
-    "masked": {**artefacts.MODEL, **NO_DROPOUT},
-    "causal": {**artefacts.MODEL, **NO_DROPOUT},
+    "masked": NO_DROPOUT,
+    "causal": NO_DROPOUT,
     "pseudo_masked": {**BERT, **NO_DROPOUT},
 }
 
@@ -45,43 +41,32 @@ def test_a_run_of_an_objective(objective, records, tmp_path, monkeypatch):
         lambda name, *_: devices[name](),
     )
     training = {**artefacts.TRAINING, "objective": objective}
-    (tmp_path / "training.json").write_text(json.dumps(training))
+    files = write_configs(tmp_path, KINDS[objective], **training)
 
-    def trained(name, model, *options):
-        (tmp_path / f"{name}.json").write_text(json.dumps(model))
-        output = tmp_path / name
-        argv = ["--config", tmp_path / f"{name}.json", "--records", records]
-        argv += ["--training", tmp_path / "training.json", "--output", output]
-        argv += ["--steps", STEPS, "--batch-size", 4, *options]
-        assert command_line.run(train.main, [str(x) for x in argv]) == 0
-        return output
+    def trained(name, *options):
+        argv = arguments(records, tmp_path / name, *files, *options)
+        assert run_train(*argv) == 0
+        return tmp_path / name
 
     def weights(output):
         return xlnet_tf.load(output / "preset").get_weights()
 
-    one, two = ("--strategy", "one_device"), ("--strategy", "mirrored")
-    whole = trained("whole", KINDS[objective], *one)
+    two = ("--strategy", "mirrored")
+    whole = trained("whole")
     expected = weights(whole)
 
-    # What `kill -9` leaves after a checkpoint, then the same command.
-    (tmp_path / "killed" / "checkpoints").mkdir(parents=True)
-    shutil.copy(whole / "run.json", tmp_path / "killed")
-    for kind in ("ckpt", "memory"):
-        for file in (whole / "checkpoints").glob(f"{kind}-{KILLED_AT}[.-]*"):
-            shutil.copy(file, tmp_path / "killed" / "checkpoints")
+    artefacts.kill(whole, tmp_path / "killed", KILLED_AT)
     export = tmp_path / "export"
     exports = objective == "causal"
     more = ["--export", export] if exports else []
     if objective == "pseudo_masked":
-        killed = trained("killed", KINDS[objective], *one)
-        for found, value in zip(weights(killed), expected, strict=True):
-            np.testing.assert_array_equal(found, value)
-        spread = trained("two", KINDS[objective], *two)
+        killed = trained("killed")
+        assert_equal(weights(killed), expected)
+        spread = trained("two", *two)
     else:  # both at once
-        spread = trained("killed", KINDS[objective], *two, *more)
+        spread = trained("killed", *two, *more)
     # float32 sums in another order, over four steps of Adam
-    for found, value in zip(weights(spread), expected, strict=True):
-        np.testing.assert_allclose(found, value, atol=1e-5)
+    assert_equal(weights(spread), expected, atol=1e-5)
     if exports:
         check_export(export)
 
@@ -98,11 +83,10 @@ def check_export(export):
 def test_a_run_goes_on_from_a_preset_of_another_objective(
     records, pretrained, tmp_path, capsys
 ):
-    argv = ["--preset", pretrained / "preset", "--records", records]
-    argv += ["--objective", "masked", "--output", tmp_path / "run"]
-    argv += ["--steps", 2, "--batch-size", 4, "--learning-rate", 1e-12]
-    argv += ["--warmup-steps", 1, "--strategy", "one_device"]
-    assert command_line.run(train.main, [str(x) for x in argv]) == 0
+    more = ("--preset", pretrained / "preset", "--objective", "masked")
+    more += ("--learning-rate", 1e-12, "--warmup-steps", 1)
+    argv = arguments(records, tmp_path / "run", *more, steps=2)
+    assert run_train(*argv) == 0
     assert "preset    trained by permutation, now by masked" in (
         capsys.readouterr().out
     )
@@ -110,8 +94,7 @@ def test_a_run_goes_on_from_a_preset_of_another_objective(
         xlnet_tf.load(path / "preset").backbone.get_weights()
         for path in (pretrained, tmp_path / "run")
     )
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert_equal(before, after, atol=1e-6)
 
 
 def test_a_causal_preset_does_not_stay_causal(records, tmp_path):
@@ -121,32 +104,7 @@ def test_a_causal_preset_does_not_stay_causal(records, tmp_path):
         objective="causal",
     )
     model.save_to_preset(tmp_path / "causal")
-    argv = ["--preset", tmp_path / "causal", "--records", records]
-    argv += ["--objective", "permutation", "--output", tmp_path / "run"]
-    argv += ["--steps", 1, "--batch-size", 4, "--strategy", "one_device"]
-    assert command_line.run(train.main, [str(x) for x in argv]) == 0
+    more = ("--preset", tmp_path / "causal", "--objective", "permutation")
+    assert run_train(*arguments(records, tmp_path / "run", *more, steps=1)) == 0
     config = xlnet_tf.load(tmp_path / "run" / "preset").config
     assert config.attention_type == "bidirectional"
-
-
-def test_runs_that_cannot_be_end_in_one_line(records, tmp_path, capsys):
-    for options, message in (
-        (["--objective", "pseudo_masked"], "needs a backbone that takes"),
-        (["--backbone", "bert"], "needs a backbone with a query stream"),
-        (
-            ["--backbone", "bert", "--objective", "causal"],
-            "needs a backbone with attention_type='causal'",
-        ),
-        (
-            ["--backbone", "bert", "--objective", "masked"]
-            + ["--memory-length", "4"],
-            "has no memory",
-        ),
-        (["--order", "block", "--objective", "causal"], "`order` needs the"),
-        (["--masked-unit", "pieces"], "`masked_unit` needs the objective"),
-    ):
-        argv = ["--config", "tiny", "--records", str(records), "--steps", "2"]
-        argv += ["--output", str(tmp_path / "run"), "--batch-size", "4"]
-        assert command_line.run(train.main, [*argv, *options]) == 1, options
-        error = capsys.readouterr().err.splitlines()
-        assert len(error) == 1 and message in error[0], error

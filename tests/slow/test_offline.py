@@ -12,8 +12,6 @@ import pytest
 from tests.conftest import ROOT
 from tests.support.samples import tiny_sentences
 
-pytestmark = pytest.mark.slow
-
 # In one process, for importing TensorFlow takes most of a short command's time.
 # The hook sees what is tried, which a library might pass over in silence.
 COMMANDS = """

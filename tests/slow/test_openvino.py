@@ -8,6 +8,7 @@ import xlnet_tf
 from data_pipeline.base.command_line import run
 from saved_models import export
 from saved_models import predict
+from saved_models.client.client import as_texts
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.task_export_fixtures import LENGTH
@@ -36,6 +37,7 @@ def loaded(directory, model, **settings):
 
 def compare(found, expected, where, tolerance=TOLERANCE):
     assert set(found) == set(expected), where
+    expected = as_texts(expected)
     for name, value in expected.items():
         if value.dtype.kind == "f":
             np.testing.assert_allclose(

@@ -1,13 +1,12 @@
 """The packages as others meet them: a wheel, and Keras in a fresh process."""
 
-import subprocess
-import sys
 import tarfile
 import zipfile
 
 import xlnet_tf
 from tests.conftest import ROOT
 from tests.support import finetuning_fixtures as fixtures
+from tests.support.commands import python
 from tests.support.wheel import build
 
 PACKAGES = ("data_pipeline", "saved_models", "xlnet_tf")
@@ -15,12 +14,7 @@ PACKAGES = ("data_pipeline", "saved_models", "xlnet_tf")
 
 def test_what_a_release_uploads_holds_the_packages_and_nothing_else(tmp_path):
     archive, wheel = build(tmp_path)
-    result = subprocess.run(
-        [sys.executable, "-m", "twine", "check", "--strict", archive, wheel],
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stdout
+    python("-m", "twine", "check", "--strict", archive, wheel)
     with tarfile.open(archive) as file:
         sources = {x.partition("/")[2] for x in file.getnames()}
     assert {"README.md", "constraints.txt", "docs/training.md"} <= sources
@@ -69,12 +63,7 @@ def test_keras_finds_the_classes_in_a_fresh_process(tmp_path):
             f"model = keras.models.load_model({str(tmp_path / name)!r})\n"
             "print(type(model).__module__.split('.')[0])"
         )
-        result = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
+        result = python("-c", program)
         assert result.stdout == "xlnet_tf\n", (imports, result.stderr[-2000:])
 
 
@@ -96,10 +85,5 @@ def test_every_module_is_imported_first_where_keras_is_there():
         for package in ("data_pipeline", "saved_models")
         for path in (ROOT / package).rglob("*.py")
     ]
-    result = subprocess.run(
-        [sys.executable, "-c", program, *modules],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    result = python("-c", program, *modules, status=None)
     assert (result.returncode, result.stdout) == (0, ""), result.stderr[-2000:]

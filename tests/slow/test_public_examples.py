@@ -10,15 +10,12 @@ import traceback
 
 import keras
 import numpy as np
-import pytest
 
 import data_pipeline
 import saved_models
 import xlnet_tf
 from tests.house.test_public_names import FENCE
 from tests.house.test_public_names import public
-
-pytestmark = pytest.mark.slow
 
 
 def test_examples_run(tmp_path, monkeypatch):

@@ -22,8 +22,6 @@ from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
 from xlnet_tf.preprocessing.questions import XLNetQuestionAnsweringPreprocessor
 from xlnet_tf.preprocessing.tokens import XLNetTokenClassifierPreprocessor
 
-pytestmark = pytest.mark.slow
-
 
 def test_data_sets_and_weights():
     task = quick(classifier(dropout=0.0))

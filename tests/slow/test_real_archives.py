@@ -2,12 +2,8 @@
 
 import collections
 
-import pytest
-
 from data_pipeline.tasks.reading import find_split
 from data_pipeline.tasks.reading import read_examples
-
-pytestmark = pytest.mark.slow
 
 
 def test_real_race(shared):

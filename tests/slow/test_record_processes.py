@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import random
 import signal
 import subprocess
@@ -20,6 +19,8 @@ from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.manifest import verify_records
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from tests.conftest import ROOT
+from tests.support.commands import python
 from tests.support.record_fixtures import PART
 from tests.support.record_fixtures import digests
 from tests.support.record_fixtures import record_options
@@ -28,9 +29,6 @@ from tests.support.record_fixtures import small_parts
 from tests.support.record_fixtures import write_corpus
 from tests.torture import killed_building
 
-pytestmark = pytest.mark.slow
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 OPTIONS = ("--validation-fraction", "0.2", "--both-directions")
 THREADS = (
     *("--runner", "DirectRunner", "--direct_num_workers=2"),
@@ -149,10 +147,7 @@ def test_building_needs_no_tensorflow(corpus, tmp_path):
         f"build_records.main({options})\n"
         "assert not {'tensorflow', 'keras'} & set(sys.modules)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    python("-c", code)
     assert "manifest.json" in os.listdir(tmp_path / "set")
 
 
@@ -165,10 +160,7 @@ def test_help_loads_no_libraries():
         "heavy = {'tensorflow', 'numpy', 'sentencepiece', 'tqdm'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    done = python("-c", code)
     assert "--both-directions" in done.stdout
 
 

@@ -5,10 +5,7 @@ import tensorflow as tf
 
 from tests.support.released_numbers import check_heads
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:__array__ implementation"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 
 def test_heads_agree_under_xla():

@@ -1,15 +1,11 @@
 """What the host of a remote device reads, and does not write."""
 
-import pathlib
 import socket
 import subprocess
 import sys
 
-import pytest
+from tests.support.commands import python
 
-pytestmark = pytest.mark.slow
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SERVER = """
 import sys, tensorflow as tf
 cluster = {"worker": [sys.argv[1]]}
@@ -61,13 +57,7 @@ def test_the_host_of_a_remote_device_reads_the_same_batches(tmp_path):
         stderr=subprocess.DEVNULL,
     )
     try:
-        client = subprocess.run(
-            [sys.executable, "-c", CLIENT, address, str(mine)],
-            cwd=ROOT,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=300,
-        )
+        client = python("-c", CLIENT, address, mine, status=None)
     finally:
         server.kill()
         server.wait()

@@ -5,13 +5,10 @@ packages than all of the library, so they are not among those of the tests.
 """
 
 import importlib.util
-import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.commands import python
 from tests.support.record_fixtures import digests
 from tests.support.record_fixtures import run_build
 from tests.support.record_fixtures import write_corpus
@@ -33,7 +30,7 @@ def run():
     host, port = server.get_host_and_port()
     address = f"http://127.0.0.1:{port}"
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
-    environment = {**os.environ, **keys, "AWS_ENDPOINT_URL": address}
+    keys["AWS_ENDPOINT_URL"] = address
     client = boto3.client(
         "s3",
         endpoint_url=address,
@@ -44,13 +41,7 @@ def run():
     client.create_bucket(Bucket="bucket")
 
     def run(*command):
-        return subprocess.run(
-            [sys.executable, "-m", *map(str, command)],
-            cwd=ROOT,
-            env={**environment, "TF_CPP_MIN_LOG_LEVEL": "3"},
-            capture_output=True,
-            encoding="utf-8",
-        )
+        return python("-m", *command, **keys, status=None)
 
     run.client = client
     yield run

@@ -6,8 +6,9 @@ import shlex
 import pytest
 
 import xlnet_tf
-from data_pipeline.base import command_line
 from examples import search_classifier
+from tests.support import artefacts
+from tests.support.commands import refused
 from tests.support.export_fixtures import tiny_tokenizer
 from xlnet_tf import finetune
 
@@ -20,15 +21,8 @@ pytestmark = pytest.mark.skipif(
 # KerasTuner's own names of methods.
 @pytest.mark.filterwarnings("ignore:.* is deprecated, :DeprecationWarning")
 def test_it_goes_on_and_prints_a_command(tmp_path, capsys):
-    backbone = xlnet_tf.XLNetBackbone(
-        xlnet_tf.XLNetConfig(
-            vocabulary_size=300,
-            num_layers=1,
-            num_heads=2,
-            hidden_dim=8,
-            intermediate_dim=16,
-        )
-    )
+    config = xlnet_tf.XLNetConfig(**artefacts.MODEL)
+    backbone = xlnet_tf.XLNetBackbone(config)
     backbone.save_to_preset(tmp_path / "preset", tokenizer=tiny_tokenizer())
     rows = [f"a {word} film {i},{word}" for i in range(10) for word in "xy"]
     table = tmp_path / "a.csv"
@@ -61,8 +55,5 @@ def test_errors_are_one_line(tmp_path, capsys):
     ):
         argv = ["--data", data, "--preset", preset]
         argv += ["--output", tmp_path / "search", *more]
-        run = command_line.run
-        assert run(search_classifier.main, [*map(str, argv)]) == 1
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith("error: ") and message in line
+        assert message in refused(capsys, search_classifier.main, *argv)
     assert not (tmp_path / "search").exists()

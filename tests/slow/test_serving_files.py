@@ -12,8 +12,6 @@ import yaml
 
 from saved_models.batching import write_batching
 
-pytestmark = pytest.mark.slow
-
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "saved_models/serving"
 
 

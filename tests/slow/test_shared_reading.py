@@ -1,22 +1,20 @@
 """Records read by several workers, or by a tf.data service."""
 
-import json
 import time
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from data_pipeline.base.files import read_json_lines
 from data_pipeline.pretraining import PretrainingData
-from tests.support import artefacts
+from tests.support.equality import assert_equal
 from tests.support.record_fixtures import RECORDS
 from tests.support.record_fixtures import numbers
 from tests.support.record_fixtures import take
 from tests.support.record_fixtures import write_set
-from xlnet_tf import train
-
-pytestmark = pytest.mark.slow
+from tests.support.run_fixtures import arguments
+from tests.support.run_fixtures import run_train
+from tests.support.run_fixtures import write_configs
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +76,8 @@ def test_service_gives_the_same_batches(directory, serve, num_workers):
     for options in ({}, {"start_step": 5, "first_row": 2, "replica_batch": 1}):
         dataset = data.dataset(**options)
         assert dataset.element_spec == here.dataset(**options).element_spec
-        for one, other in zip(
-            take(data, 150, **options), take(here, 150, **options), strict=True
-        ):
-            for name in one:
-                np.testing.assert_array_equal(one[name], other[name])
+        found, expected = (take(x, 150, **options) for x in (data, here))
+        assert_equal(found, expected)
     # Read by the workers, not by this process.
     assert tasks_of(workers) >= 2
 
@@ -90,17 +85,14 @@ def test_service_gives_the_same_batches(directory, serve, num_workers):
 def test_a_run_that_reads_by_a_service(records, serve, tmp_path):
     """The command's option: training and held-out records, the same losses."""
     dispatcher, workers = serve(1)
-    (tmp_path / "model.json").write_text(json.dumps(artefacts.MODEL))
-    argv = ["--records", records, "--config", tmp_path / "model.json"]
-    argv += ["--steps", 3, "--batch-size", 4, "--strategy", "one_device"]
+    model = write_configs(tmp_path)[:2]
     here, there = tmp_path / "here", tmp_path / "there"
     for output, *more in (
         (here,),
         (there, "--data-service", dispatcher.target),
     ):
-        assert not train.main(
-            [str(x) for x in (*argv, "--output", output, *more)]
-        )
+        argv = arguments(records, output, *model, *more, steps=3)
+        assert run_train(*argv) == 0
     assert tasks_of(workers) >= 2
     read = [read_json_lines(x / "metrics.jsonl") for x in (here, there)]
     losses = [[line["loss"] for line in lines] for lines in read]

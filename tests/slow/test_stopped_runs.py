@@ -1,6 +1,5 @@
 """Runs that are stopped, killed or damaged, as processes and with commands."""
 
-import json
 import os
 import pathlib
 import re
@@ -15,15 +14,17 @@ import tensorflow as tf
 
 from data_pipeline.base import command_line
 from data_pipeline.base.files import as_path
+from data_pipeline.base.files import read_json_lines
 from tests.conftest import ROOT
 from tests.support import artefacts
+from tests.support import run_fixtures
+from tests.support.equality import assert_equal
+from tests.support.record_fixtures import flip_byte
 from xlnet_tf import train
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.training import on_tensorflow
 from xlnet_tf.training import pretrain
 from xlnet_tf.training.checkpoints import has_steps
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -31,15 +32,11 @@ def arguments(records, tmp_path):
     """The command line of the artefact `pretrained`, in a directory."""
 
     def make(records=records, steps=artefacts.STEPS, **training):
-        model, settings = tmp_path / "model.json", tmp_path / "training.json"
-        model.write_text(json.dumps(artefacts.MODEL))
-        given = {**artefacts.TRAINING, **training}
-        given["warmup_steps"] = min(2, steps - 1)
-        settings.write_text(json.dumps(given))
-        argv = ["--config", model, "--training", settings]
-        argv += ["--records", records, "--output", tmp_path / "run"]
-        argv += ["--steps", steps, "--batch-size", 4]
-        return [str(x) for x in (*argv, "--strategy", "one_device")]
+        training = {**artefacts.TRAINING, **training}
+        training["warmup_steps"] = min(2, steps - 1)
+        files = run_fixtures.write_configs(tmp_path, **training)
+        output = tmp_path / "run"
+        return run_fixtures.arguments(records, output, *files, steps=steps)
 
     return make
 
@@ -60,8 +57,7 @@ def run_train(argv):
 
 
 def lines(output):
-    text = (output / "metrics.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
+    return read_json_lines(output / "metrics.jsonl")
 
 
 def weights_at(output, step):
@@ -96,10 +92,7 @@ def test_control_c_stops_it_with_a_checkpoint(arguments, tmp_path):
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [
-        (XLNetPretrainer, "loss_sums"),
-        (on_tensorflow.MeanLoss, "evaluate"),
-    ],
+    [(XLNetPretrainer, "loss_sums"), (on_tensorflow.MeanLoss, "evaluate")],
 )
 def test_a_run_in_a_bucket_stops_in_time_and_goes_on(
     arguments, pretrained, bucket, monkeypatch, owner, name
@@ -133,9 +126,7 @@ def test_a_run_in_a_bucket_stops_in_time_and_goes_on(
         for run in (pretrained, output)
     ]
     assert found[0] == found[1]
-    resumed = weights_at(output, 6)
-    for name, value in weights_at(pretrained, 6).items():
-        np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+    assert_equal(weights_at(output, 6), weights_at(pretrained, 6))
     # The listing of ram:// takes the folder "train" for a part of
     # "training.json".
     for path in pretrained.iterdir():
@@ -146,10 +137,7 @@ def test_a_run_in_a_bucket_stops_in_time_and_goes_on(
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [
-        (on_tensorflow.MeanLoss, "evaluate"),
-        (pretrain, "save"),
-    ],
+    [(on_tensorflow.MeanLoss, "evaluate"), (pretrain, "save")],
 )
 def test_an_evaluation_that_a_kill_prevented_is_made_on_resume(
     arguments, tmp_path, monkeypatch, owner, name
@@ -171,18 +159,13 @@ def test_an_evaluation_that_a_kill_prevented_is_made_on_resume(
     assert (output / "best/config.json").is_file()
 
 
-def flip(shard, share):
-    data = bytearray(shard.read_bytes())
-    data[int(len(data) * share)] ^= 0x10
-    shard.write_bytes(bytes(data))
-
-
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_a_damaged_record_is_named_or_skipped(
     arguments, records, tmp_path, capfd, split
 ):
     copy = shutil.copytree(records, tmp_path / "copy")
-    flip(copy / f"{split}-00000.tfrecord", 0.01)
+    shard = copy / f"{split}-00000.tfrecord"
+    flip_byte(shard, shard.stat().st_size // 100)
     often = {"validation": 2, "train": 1000}[split]
     argv = arguments(
         copy,

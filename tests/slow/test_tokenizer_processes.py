@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 
-import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -13,10 +12,9 @@ from data_pipeline.tokenization.graph import GraphTokenizer
 from data_pipeline.tokenization.hugging_face import write_tokenizer
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.conftest import ROOT
+from tests.support.commands import python
 from tests.support.samples import TEXTS
 from tests.support.samples import tiny_model
-
-pytestmark = pytest.mark.slow
 
 # What TensorFlow Serving's copy of TensorFlow Text is sure to have.
 TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp"}
@@ -76,12 +74,7 @@ def test_saved_and_loaded_in_a_fresh_process(tmp_path):
     texts = [text for text in TEXTS if text.isprintable()]
     (tmp_path / "texts.json").write_text(json.dumps(texts))
     (tmp_path / "load.py").write_text(LOAD)
-    subprocess.run(
-        [sys.executable, "load.py"],
-        check=True,
-        cwd=tmp_path,
-        capture_output=True,
-    )
+    python("load.py", cwd=tmp_path)
     plain, (rows, begins, ends) = json.loads(
         (tmp_path / "found.json").read_text()
     )
@@ -107,7 +100,7 @@ def test_needs_no_other_library(tmp_path):
         "tokenizer = module.read_tokenizer(sys.argv[1])\n"
         "module.write_tokenizer(tokenizer, sys.argv[1])\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    python("-c", code, tmp_path)
     assert (tmp_path / "spiece.model").is_file()
 
 

@@ -14,8 +14,6 @@ from tests.torture import full_disks
 from tests.torture import lost_workers
 from tests.torture import stopped_commands
 
-pytestmark = pytest.mark.slow
-
 GENERATOR = random.Random(0)
 
 

@@ -2,17 +2,15 @@
 
 import importlib.util
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
+
+from tests.support.commands import python
 
 PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "benchmarks/tpu_step.py"
 
 pytestmark = [
-    pytest.mark.slow,
     # Beside them no other test that takes gigabytes in a process of its own.
     pytest.mark.xdist_group("gigabytes"),
     pytest.mark.skipif(
@@ -23,12 +21,7 @@ pytestmark = [
 
 
 def run(*options):
-    return subprocess.run(
-        [sys.executable, str(PROGRAM), *options],
-        capture_output=True,
-        encoding="utf-8",
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
+    return python(PROGRAM, *options, status=None)
 
 
 def compiled(*options):

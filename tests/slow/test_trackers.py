@@ -16,10 +16,7 @@ from xlnet_tf.training.log import MetricsLog
 from xlnet_tf.training.settings import PretrainingSettings
 
 # What the clients' own packages warn of is not ours.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def needs(name):

@@ -23,8 +23,6 @@ from tests.xlnet_tf.objectives.test_pretrainer import pretrainer
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
 
-pytestmark = pytest.mark.slow
-
 
 def test_kernels(monkeypatch):
     for case, (inputs, rules) in kernel_tests.cases().items():
@@ -51,8 +49,7 @@ def test_kernels(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("mode", "rematerialize"),
-    [("XLA", False), ("XLA", True), ("graph", True)],
+    ("mode", "rematerialize"), [("XLA", False), ("XLA", True), ("graph", True)]
 )
 def test_every_way_to_run_the_layers(mode, rematerialize):
     backbone, features = backbone_of(num_layers=3), features_of(num_layers=3)

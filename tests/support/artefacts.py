@@ -112,11 +112,7 @@ class Artefacts:
     def _make_resumed(self, place):
         """Make a run killed after its checkpoint; run its command again."""
         whole = self.get("pretrained")
-        (place / "checkpoints").mkdir(parents=True)
-        shutil.copy(whole / "run.json", place)
-        for name in (f"ckpt-{RESUMED_FROM}.*", f"memory-{RESUMED_FROM}-*"):
-            for file in (whole / "checkpoints").glob(name):
-                shutil.copy(file, place / "checkpoints")
+        kill(whole, place, RESUMED_FROM)
         lines = (whole / "metrics.jsonl").read_text().splitlines()
         kept = [
             line
@@ -185,6 +181,21 @@ class ByName:
 
     def __getitem__(self, name):
         return self._artefacts.get(f"{self._kind}-{name}")
+
+
+def kill(whole, place, step):
+    """Write what `kill -9` leaves of a run behind the checkpoint of a step.
+
+    Args:
+        whole: path of the run that ended.
+        place: path of the killed one, which is made.
+        step: int.
+    """
+    (place / "checkpoints").mkdir(parents=True)
+    shutil.copy(whole / "run.json", place)
+    for file in (whole / "checkpoints").iterdir():
+        if file.name.startswith((f"ckpt-{step}.", f"memory-{step}-")):
+            shutil.copy(file, place / "checkpoints")
 
 
 def _run(main, *arguments):

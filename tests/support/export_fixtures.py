@@ -11,7 +11,6 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers SentencePiece's ops
 from tensorflow.core.protobuf import saved_model_pb2
 
-from data_pipeline.base.command_line import run
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import MASK_ID
 from data_pipeline.tokenization.symbols import SEP_ID
@@ -159,17 +158,6 @@ def check_fill_in(outputs, row, expected, tolerance=TOLERANCE):
         np.testing.assert_allclose(answer, best, atol=tolerance, rtol=0)
         ids = outputs["token_ids"][row, blank]
         np.testing.assert_allclose(of_vocabulary[ids], best, atol=tolerance)
-
-
-def refused(capsys, main, *arguments):
-    """The one line of an error of the user's."""
-    capsys.readouterr()
-    assert run(main, [str(argument) for argument in arguments]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1, captured.err
-    assert captured.err.startswith("error: ")
-    return captured.err
 
 
 def all_ops(directory):

@@ -58,9 +58,7 @@ def write_certificate(directory):
     paths[0].write_bytes(certificate.public_bytes(pem))
     paths[1].write_bytes(
         key.private_bytes(
-            pem,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
+            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
     )
     return paths

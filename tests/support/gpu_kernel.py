@@ -126,8 +126,7 @@ def of_narrow_types():
     kernels = {"fused": fused.attend, "other": memory_efficient.attend}
     return {
         f"{dtype} {name}": deviations(
-            expected,
-            results(kernel, [x.astype(dtype) for x in inputs], rules),
+            expected, results(kernel, [x.astype(dtype) for x in inputs], rules)
         )
         for dtype in ("bfloat16", "float16")
         for name, kernel in kernels.items()

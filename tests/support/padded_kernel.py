@@ -71,16 +71,14 @@ def padded(kernel):
         attended = kernel(
             padded_inputs,
             rules._replace(
-                mask=by_pair(mask),
-                other_segment=by_pair(rules.other_segment),
+                mask=by_pair(mask), other_segment=by_pair(rules.other_segment)
             ),
         )
         attended = attended[:, :num_heads]
         if not content:
             return attended
         return ops.concatenate(
-            [attended[:, :, :tokens], attended[:, :, tokens + behind :]],
-            axis=2,
+            [attended[:, :, :tokens], attended[:, :, tokens + behind :]], axis=2
         )
 
     return attend

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import unittest.mock
 
 import numpy as np
 
@@ -11,11 +12,11 @@ from data_pipeline import build_records
 from data_pipeline.base import command_line
 from data_pipeline.base.checksums import add_checksums
 from data_pipeline.objectives import permutation
+from data_pipeline.records import part
 from data_pipeline.records import schema
 from data_pipeline.records import tfrecord
 from data_pipeline.records import writer
 from data_pipeline.records.manifest import Manifest
-from data_pipeline.records.part import write_shard
 from data_pipeline.text.documents import PartPlanner
 from data_pipeline.tokenization import symbols
 from tests.support.artefacts import TOKENIZER
@@ -114,7 +115,7 @@ def write_set(
             for number, count in enumerate(counts):
                 file = f"{split}-{number:05d}.tfrecord"
                 names[file] = f"part-{split}-{number}"
-                shard = write_shard(
+                shard = part.write_shard(
                     record_set.building / names[file],
                     [frames[begin : begin + count]],
                 )
@@ -229,6 +230,21 @@ def small_parts():
     PartPlanner.__init__.__defaults__ = (PART,)
     yield
     PartPlanner.__init__.__defaults__ = before
+
+
+@contextlib.contextmanager
+def stopped_after(parts):
+    """Builds are stopped, as by Ctrl-C, before another part than so many."""
+    build_part, built = part.build_part, []
+
+    def stop(*arguments):
+        if len(built) == parts:
+            raise KeyboardInterrupt
+        built.append(build_part(*arguments))
+        return built[-1]
+
+    with unittest.mock.patch.object(part, "build_part", stop):
+        yield
 
 
 def digests(directory):

@@ -6,6 +6,7 @@ from data_pipeline.base import command_line
 from data_pipeline.records.build import build_records
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from tests.support import artefacts
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
 from xlnet_tf import train
@@ -35,16 +36,15 @@ def write_records(directory, settings=None, seed=0, num_sentences=400):
     return directory / "records"
 
 
-def write_configs(directory, **training):
-    """A config of 1 layer and settings that make a short run."""
+def write_configs(directory, model=(), **training):
+    """Options of the files of a model of one layer and of a short run.
+
+    Args:
+        directory: path, of the files.
+        model: dict of fields of the config.
+        **training: settings.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    model = {
-        "vocabulary_size": 300,
-        "num_layers": 1,
-        "num_heads": 2,
-        "hidden_dim": 16,
-        "intermediate_dim": 24,
-    }
     training = {
         "steps_per_loop": 2,
         "evaluation_interval": 4,
@@ -53,14 +53,10 @@ def write_configs(directory, **training):
         "learning_rate": 0.01,
         **training,
     }
-    (directory / "model.json").write_text(json.dumps(model))
-    (directory / "training.json").write_text(json.dumps(training))
-    return [
-        "--config",
-        str(directory / "model.json"),
-        "--training",
-        str(directory / "training.json"),
-    ]
+    files = directory / "model.json", directory / "training.json"
+    files[0].write_text(json.dumps({**artefacts.MODEL, **dict(model)}))
+    files[1].write_text(json.dumps(training))
+    return ["--config", str(files[0]), "--training", str(files[1])]
 
 
 def arguments(records, output, *more, steps=4, batch_size=4):
@@ -82,11 +78,3 @@ def arguments(records, output, *more, steps=4, batch_size=4):
 def run_train(*argv):
     """Exit status of the train command in this process."""
     return command_line.run(train.main, list(argv))
-
-
-def one_line(capfd):
-    """The error that a command printed, which must be a single line."""
-    error = capfd.readouterr().err.strip()
-    assert error.startswith("error: ")
-    assert "\n" not in error, error
-    return error

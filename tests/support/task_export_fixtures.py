@@ -1,7 +1,6 @@
 """Tiny tasks, their signatures, and exports of runs that made them."""
 
 import functools
-import json
 import pathlib
 import tempfile
 
@@ -10,9 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 import xlnet_tf
-from data_pipeline.base.command_line import run
+from data_pipeline.base.files import read_json_lines
 from saved_models import export
 from tests.support import finetuning_fixtures
+from tests.support.commands import run
 from tests.support.export_fixtures import PIECES
 from tests.support.export_fixtures import module_of
 from tests.support.export_fixtures import signatures_of
@@ -106,7 +106,7 @@ def shared_export(name):
     write_run(folder / "run", task)
     arguments = ["--model", folder / "run", "--output", folder / "served"]
     arguments += ["--sequence-length", LENGTH, "--num-candidates", 3]
-    assert run(export.main, list(map(str, arguments))) == 0
+    assert run(export.main, *arguments) == 0
     return folder / "served" / "1"
 
 
@@ -148,9 +148,8 @@ def finetuned(directory, task, **settings):
     options |= {"output": directory / "run", "training": training}
     arguments = [x for n, v in options.items() for x in (f"--{n}", v)]
     assert finetuning_fixtures.run(*arguments) == 0
-    file = directory / "run" / "held_out_predictions.jsonl"
-    rows = file.read_text("utf-8").splitlines()
-    return directory / "run", data, [json.loads(row) for row in rows]
+    rows = read_json_lines(directory / "run" / "held_out_predictions.jsonl")
+    return directory / "run", data, rows
 
 
 class _Held(dict):

@@ -1,11 +1,13 @@
 """`python -m xlnet_tf.generate`: prompts from files, JSON lines, resuming."""
 
+import contextlib
 import json
 
 import fsspec
 import pytest
 
 from data_pipeline.base.command_line import run
+from tests.support.commands import refused
 from tests.xlnet_tf.generation.test_generator import PROMPTS
 from tests.xlnet_tf.generation.test_generator import model_of
 from xlnet_tf import generate
@@ -43,7 +45,23 @@ def test_prompts_of_options_and_files(preset, tmp_path, capsys):
     assert "1 of 3 prompts could not be read" in output.err
 
 
-def test_a_stopped_command_goes_on(preset, tmp_path, monkeypatch, capsys):
+@contextlib.contextmanager
+def stopped_at_the_second_batch():
+    """The command is stopped, as by Ctrl-C."""
+    made, calls = generator.TextGenerator.generate, []
+
+    def stops(self, prompts, numbers):
+        calls.append(numbers)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return made(self, prompts, numbers)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generator.TextGenerator, "generate", stops)
+        yield
+
+
+def test_a_stopped_command_goes_on(preset, tmp_path, capsys):
     file, output = tmp_path / "prompts.txt", tmp_path / "out" / "texts.jsonl"
     # A line may hold what Python too takes for the end of one.
     file.write_text("\n".join(["ba\u2028co", *PROMPTS[1:]]))
@@ -53,18 +71,7 @@ def test_a_stopped_command_goes_on(preset, tmp_path, monkeypatch, capsys):
     expected = output.read_text()
     assert len(lines(expected)) == 3
     output.unlink()
-
-    made = generator.TextGenerator.generate
-    calls = []
-
-    def stops(self, prompts, numbers):
-        calls.append(numbers)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return made(self, prompts, numbers)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(generator.TextGenerator, "generate", stops)
+    with stopped_at_the_second_batch():
         assert run(generate.main, command) == 130
     assert not output.exists()
     assert run(generate.main, command) == 0
@@ -81,17 +88,7 @@ def test_texts_in_a_bucket(preset, tmp_path, monkeypatch, capsys):
     assert run(generate.main, [*command, "texts.jsonl"]) == 0
     expected = (tmp_path / "texts.jsonl").read_bytes()
     memory = fsspec.filesystem("memory")
-    made = generator.TextGenerator.generate
-    calls = []
-
-    def stops(self, prompts, numbers):
-        calls.append(numbers)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return made(self, prompts, numbers)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(generator.TextGenerator, "generate", stops)
+    with stopped_at_the_second_batch():
         assert run(generate.main, [*command, "memory://far/texts.jsonl"]) == 130
     assert memory.ls("/far", detail=False) == ["/far/texts.jsonl.partial"]
     assert run(generate.main, [*command, "memory://far/texts.jsonl"]) == 0
@@ -108,11 +105,9 @@ def test_texts_in_a_bucket(preset, tmp_path, monkeypatch, capsys):
     assert run(generate.main, [*command, "hf://a/b/texts.jsonl"]) == 0
     assert uploaded == {"hf://a/b/texts.jsonl": expected}
     assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
-    monkeypatch.setattr(generate, "_generator", None)  # refused before it
+    command[1] = "nowhere"  # the place is refused before a model is read
     for output in ("https://127.0.0.1:1/a", "nosuch://far/a", "hf://a/b"):
-        capsys.readouterr()
-        assert run(generate.main, [*command, output]) == 1
-        (line,) = capsys.readouterr().err.splitlines()
+        line = refused(capsys, generate.main, *command, output)
         assert line.startswith(f"error: {output}")
 
 
@@ -144,10 +139,8 @@ def test_a_stream_prints_the_text(preset, capsys):
     ],
 )
 def test_options_that_do_not_fit(preset, options, message, capsys):
-    assert run(generate.main, ["--model", preset, *options]) == 1
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1
+    line = refused(capsys, generate.main, "--model", preset, *options)
+    assert message in line
 
 
 def test_a_failed_line_is_tried_again(preset, tmp_path):

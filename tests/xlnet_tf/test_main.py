@@ -1,8 +1,6 @@
 """The command `xlnet`, near misses of options, and printed settings."""
 
 import importlib
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -10,6 +8,7 @@ import yaml
 from data_pipeline import build_records
 from data_pipeline.base import command_line
 from tests.support import artefacts
+from tests.support.commands import python
 from xlnet_tf import __main__ as xlnet
 from xlnet_tf import finetune
 from xlnet_tf import train
@@ -101,10 +100,7 @@ def test_names_are_checked_before_anything_heavy_is_loaded():
         ),
     ]
     code = code.format("".join(f"({call}), " for call, _ in trials))
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    done = python("-c", code)
     lines = done.stderr.splitlines()
     for (call, message), line in zip(trials, lines, strict=True):
         assert message in line, call

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.equality import assert_equal
 from tests.support.replicas import two_replicas
 from tests.support.training_fixtures import tiny_config
 from xlnet_tf import XLNetBackbone
@@ -86,10 +87,7 @@ def test_steps_of_adamw_equal_those_in_numpy():
         keras.Variable(value, name=name) for name, value in weights.items()
     ]
     optimizer = AdamW(
-        schedule(learning_rate=0.03),
-        weight_decay=0.4,
-        beta_1=0.8,
-        beta_2=0.95,
+        schedule(learning_rate=0.03), weight_decay=0.4, beta_1=0.8, beta_2=0.95
     )
     moments = {name: [np.zeros(7), np.zeros(7)] for name in weights}
     for step in range(3):
@@ -107,9 +105,8 @@ def test_steps_of_adamw_equal_those_in_numpy():
             decay = 0.4 * weights[name] if name == "kernel" else 0
             # Decoupled: the decay does not pass through the moments.
             weights[name] = weights[name] - rate * (unbiased / scale + decay)
-    for variable, expected in zip(variables, weights.values(), strict=True):
-        # float32, and Keras adds epsilon before it corrects the bias
-        np.testing.assert_allclose(variable.numpy(), expected, atol=1e-6)
+    # float32, and Keras adds epsilon before it corrects the bias
+    assert_equal(variables, [*weights.values()], atol=1e-6)
 
 
 @pytest.mark.parametrize("untie_biases", [True, False])

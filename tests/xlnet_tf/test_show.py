@@ -4,6 +4,7 @@ import fsspec
 
 from data_pipeline.base import command_line
 from tests.support.artefacts import TOKENIZER
+from tests.support.commands import refused
 from xlnet_tf import show
 
 
@@ -44,8 +45,7 @@ def test_a_picture_in_a_bucket(tmp_path, monkeypatch, capsys):
         ("nosuch://a/b.png", "error: nosuch://a/b.png: paths that begin with"),
         ("hf://a/b.png", "error: hf://a/b.png is a model; give"),
     ):
-        assert run(*masks, output) == 1
-        (line,) = capsys.readouterr().err.splitlines()
+        line = refused(capsys, show.main, *masks, output)
         assert line.startswith(message)
     assert not list(tmp_path.iterdir())
 

@@ -28,7 +28,7 @@ from xlnet_tf.training.settings import STRATEGIES
 # The class of TensorFlow's default strategy.
 _NO_STRATEGY = type(tf.distribute.get_strategy())
 
-_DEVICES = pathlib.Path("/dev")
+DEVICE_FILES = pathlib.Path("/dev")
 # Ends silently when its input is closed, as by the end of its parent.
 _BESIDE = """\
 import select, sys
@@ -385,9 +385,9 @@ def _has_local_tpu():
     # minutes for one. Containers see only their own chips, numbered from any
     # number on; /dev/vfio/vfio exists without a TPU too.
     return any(
-        re.fullmatch(r"accel\d+|vfio/\d+", str(path.relative_to(_DEVICES)))
+        re.fullmatch(r"accel\d+|vfio/\d+", str(path.relative_to(DEVICE_FILES)))
         for pattern in ("accel*", "vfio/*")
-        for path in _DEVICES.glob(pattern)
+        for path in DEVICE_FILES.glob(pattern)
     )
 
 

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from data_pipeline.base.command_line import run
 from data_pipeline.base.command_line import warnings_in_a_line
 from data_pipeline.base.files import json_line
 from tests.conftest import ROOT
+from tests.support.commands import python
 
 
 def raises(error):
@@ -269,14 +269,8 @@ def test_a_signal_in_the_middle_of_an_import(tmp_path, name, status):
     """Where an exception would be swallowed, and the module half made."""
     module = tmp_path / "stopped_in_its_import.py"
     module.write_text(IMPORTED.format(name=name))
-    process = subprocess.run(
-        [sys.executable, "-c", IMPORTING],
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert process.returncode == status
+    path = f"{tmp_path}:{ROOT}"
+    process = python("-c", IMPORTING, PYTHONPATH=path, status=status)
     assert (process.stdout, process.stderr) == ("begun\n", "stopped\n")
 
 

@@ -1,6 +1,5 @@
 """Paths of models: the output of a run, the name of a shipped preset."""
 
-import numpy as np
 import pytest
 
 import saved_models.export
@@ -9,6 +8,7 @@ from data_pipeline.base import command_line
 from data_pipeline.base import models
 from data_pipeline.tokenization.hugging_face import find_tokenizer
 from data_pipeline.tokenization.hugging_face import read_tokenizer
+from tests.support.equality import assert_equal
 from xlnet_tf import convert
 from xlnet_tf import finetune
 from xlnet_tf.loading import load_tokenizer
@@ -49,10 +49,7 @@ def test_the_output_of_a_run_and_a_shipped_name_are_models(
             xlnet_tf.load(path),
             saved_models.export.load_model(path)[0],
         ):
-            for a, b in zip(
-                weights_of(model), weights_of(expected), strict=True
-            ):
-                np.testing.assert_array_equal(a, b)
+            assert_equal(weights_of(model), weights_of(expected))
         digest = read_tokenizer(directory).digest
         assert read_config(path) == expected.config
         assert find_tokenizer(path).digest == digest

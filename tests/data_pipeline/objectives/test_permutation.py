@@ -210,8 +210,7 @@ def test_ranks_depend_on_epoch_and_record_only():
     for row in range(B):
         one = slice(row, row + 1)
         np.testing.assert_array_equal(
-            drawn[one],
-            ranks(token_ids[one], is_target[one], [row + (1 << 33)]),
+            drawn[one], ranks(token_ids[one], is_target[one], [row + (1 << 33)])
         )
     for other in (
         ranks(token_ids, is_target),

@@ -111,10 +111,7 @@ def test_words_of_rows_that_read_backwards():
     starts = tf.constant(
         [[True, False, True, False], [False, True, False, True]]
     )
-    records = {
-        "starts_word": starts,
-        "is_reversed": tf.constant([False, True]),
-    }
+    records = {"starts_word": starts, "is_reversed": tf.constant([False, True])}
     # The second row reads "_a b _c d" from its end: d, _c, b, _a.
     assert masked.word_starts(records).numpy().tolist() == [
         [True, False, True, False],

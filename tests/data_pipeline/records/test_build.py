@@ -17,8 +17,10 @@ from data_pipeline.records.schema import RecordSettings
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.record_fixtures import change_plan
 from tests.support.record_fixtures import digests
+from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import run_build
 from tests.support.record_fixtures import small_parts
+from tests.support.record_fixtures import stopped_after
 from tests.support.record_fixtures import write_corpus
 from tests.support.samples import tiny_model
 
@@ -40,18 +42,10 @@ def made(tmp_path_factory):
     """Text, its set, and a build stopped by Ctrl-C before its fourth part."""
     directory = tmp_path_factory.mktemp("restart")
     corpus = write_corpus(directory / "corpus", files=2)
-    with small_parts(), pytest.MonkeyPatch.context() as patch:
+    with small_parts():
         assert run(corpus, directory / "complete") == 0
-        build_part, left = part.build_part, [1] * 3
-
-        def stop(*arguments):
-            if not left:
-                raise KeyboardInterrupt
-            left.pop()
-            return build_part(*arguments)
-
-        patch.setattr(part, "build_part", stop)
-        assert run(corpus, directory / "stopped") == 130
+        with stopped_after(3):
+            assert run(corpus, directory / "stopped") == 130
     return directory
 
 
@@ -91,22 +85,15 @@ def test_resumed_build_has_the_same_bytes(made, corpus, stopped, built_parts):
     assert not (stopped / ".building").exists()
 
 
-def test_stopped_before_the_first_part_leaves_nothing(
-    corpus, tmp_path, monkeypatch
-):
-    def stop(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(part, "build_part", stop)
-    assert run(corpus, tmp_path / "set") == 130
+def test_stopped_before_the_first_part_leaves_nothing(corpus, tmp_path):
+    with stopped_after(0):
+        assert run(corpus, tmp_path / "set") == 130
     assert not (tmp_path / "set").exists()
 
 
 def test_damaged_parts_are_built_again(made, corpus, tmp_path, built_parts):
     def flip(shard):
-        content = bytearray(shard.read_bytes())
-        content[-30] ^= 1
-        shard.write_bytes(content)
+        flip_byte(shard, shard.stat().st_size - 30)
 
     def change(counts):
         fields = json.loads(counts.read_text())
@@ -256,10 +243,7 @@ def test_bad_text_keeps_finished_parts(made, tmp_path, capsys, built_parts):
     for number, (spoil, message) in enumerate(
         (
             (spoil_bytes, "b.txt: invalid utf-8 at byte"),
-            (
-                lambda x: (x / "c.txt").write_text(""),
-                "c.txt: the file holds",
-            ),
+            (lambda x: (x / "c.txt").write_text(""), "c.txt: the file holds"),
             (lambda x: (x / "c.json").write_text("{"), "c.json:1: the line is"),
             (spoil_compression, "c.txt.gz: the compressed file is damaged"),
         )

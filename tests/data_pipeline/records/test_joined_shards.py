@@ -7,6 +7,7 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records import part
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.manifest import verify_records
+from tests.support.equality import assert_equal
 from tests.support.record_fixtures import digests
 from tests.support.record_fixtures import flip_byte
 from tests.support.record_fixtures import run_build
@@ -37,13 +38,6 @@ def made(tmp_path_factory):
 def batches(directory, **options):
     data = PretrainingData(directory, 61, seed=3, **options)
     return data, take(data, data.steps_per_epoch + 3, num_parallel_calls=1)
-
-
-def assert_equal(one, other):
-    assert len(one) == len(other)
-    for first, second in zip(one, other, strict=True):
-        for name, value in first.items():
-            np.testing.assert_array_equal(value, second[name], name)
 
 
 def test_shards_are_joined_up_to_the_size(made):

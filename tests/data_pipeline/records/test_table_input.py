@@ -8,11 +8,11 @@ import pytest
 from pyarrow import ipc
 from pyarrow import parquet
 
-from data_pipeline.records import part
 from data_pipeline.records.manifest import read_manifest
 from tests.support.record_fixtures import digests
 from tests.support.record_fixtures import run_build
 from tests.support.record_fixtures import small_parts
+from tests.support.record_fixtures import stopped_after
 from tests.support.record_fixtures import write_corpus
 from tests.support.table_files import save_dataset
 from tests.support.table_files import write_arrow
@@ -68,18 +68,9 @@ def test_the_records_are_those_of_the_text(made, tmp_path, capsys):
         assert "was complete already" in capsys.readouterr().out
 
 
-def test_a_stopped_build_goes_on(made, tmp_path, monkeypatch):
-    build_part, left = part.build_part, [1] * 2
-
-    def stop(*arguments):
-        if not left:
-            raise KeyboardInterrupt
-        left.pop()
-        return build_part(*arguments)
-
+def test_a_stopped_build_goes_on(made, tmp_path):
     assert run(made, "saved", tmp_path / "whole") == 0
-    with monkeypatch.context() as patch:
-        patch.setattr(part, "build_part", stop)
+    with stopped_after(2):
         assert run(made, "saved", tmp_path / "set") == 130
     assert run(made, "saved", tmp_path / "set") == 0
     assert digests(tmp_path / "set") == digests(tmp_path / "whole")

@@ -3,7 +3,6 @@
 import random
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from tests.slow.native_server.serving_program import ask_program
@@ -18,8 +17,6 @@ from tests.support.export_fixtures import shared_signatures
 from tests.support.oracle import as_numpy
 from tests.support.samples import TEXTS
 from tests.torture import hostile_serving
-
-pytestmark = pytest.mark.slow
 
 TEXT = b"Ba co <mask> fi, in 1, 9 code."
 MEGABYTE = 1_000_000

@@ -14,8 +14,6 @@ from tests.support.task_export_fixtures import raw
 from tests.support.task_export_fixtures import served
 from tests.support.task_export_fixtures import shared_export
 
-pytestmark = pytest.mark.slow
-
 SHORT = HOSTILE[:12]
 LONG = [b"ba co fi " * 2_000, b" " * 20_000, b"\xff" * 20_000]
 

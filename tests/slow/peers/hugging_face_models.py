@@ -27,7 +27,6 @@ _THEIR_NAMES = {
 
 def theirs(name, seed=0, **values):
     """A model of theirs, by the name of its class, every weight random."""
-    import torch
     import transformers
 
     values = {
@@ -39,7 +38,15 @@ def theirs(name, seed=0, **values):
         "mem_len": None,
         **values,
     }
-    model = getattr(transformers, name)(transformers.XLNetConfig(**values))
+    return random_weights(
+        getattr(transformers, name)(transformers.XLNetConfig(**values)), seed
+    )
+
+
+def random_weights(model, seed=0):
+    """A model of theirs with every weight random."""
+    import torch
+
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter, weight in model.named_parameters():

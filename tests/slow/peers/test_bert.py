@@ -11,6 +11,7 @@ import pytest
 import xlnet_tf
 from tests.slow.peers.hugging_face_models import TOLERANCE
 from tests.slow.peers.hugging_face_models import agree
+from tests.slow.peers.hugging_face_models import random_weights
 from tests.support.bert_models import B
 from tests.support.bert_models import T
 from tests.support.bert_models import bert_features
@@ -29,10 +30,7 @@ torch = pytest.importorskip("torch", reason="compares with Hugging Face's code")
 transformers = pytest.importorskip(
     "transformers", reason="compares with Hugging Face's code"
 )
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:__array__ implementation"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 SIZES = dict(
     vocab_size=97,
@@ -55,13 +53,7 @@ def theirs(name, seed=0, **values):
     config = getattr(transformers, kind)(**{**SIZES, **values})
     arguments = {"add_pooling_layer": False} if name.endswith("Model") else {}
     model = getattr(transformers, name)(config, **arguments)
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter, weight in model.named_parameters():
-            weight.normal_(0, 0.15, generator=random)
-            if parameter.lower().endswith("norm.weight"):
-                weight.add_(1)
-    return model.eval()
+    return random_weights(model, seed)
 
 
 def call(model, features):
@@ -104,56 +96,39 @@ def inputs(num_segments):
     ]
 
 
-def test_bert_models_agree_both_ways(tmp_path):
-    worst = 0
-    for number, values in enumerate(CONFIGS):
-        given = inputs(values.get("type_vocab_size", 2))
-
-        def compare(their_model, model, given=given):
-            pairs = [
-                (call(their_model, x)[real], content(model, x)[real])
-                for x, real in given
-            ]
-            return tuple(zip(*pairs, strict=True))
-
-        found = agree(
-            theirs("BertModel", **values),
-            BertBackbone,
-            tmp_path / str(number),
-            compare,
-            loading={"add_pooling_layer": False},
-        )
-        worst = max(worst, *found)
-    print(f"largest difference of BertModel: {worst:.1e}")
-
-
 def content(backbone, features):
     return as_numpy(backbone(features)["content"])
 
 
-def test_masked_language_models_agree_both_ways(tmp_path):
+def logits(model, features):
+    return as_numpy(model.logits(model(features)["content"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "cls", "outputs", "loading"),
+    [
+        ("BertModel", BertBackbone, content, {"add_pooling_layer": False}),
+        ("BertForMaskedLM", XLNetPretrainer, logits, {}),
+    ],
+)
+def test_pretrained_models_agree_both_ways(
+    tmp_path, name, cls, outputs, loading
+):
     worst = 0
     for number, values in enumerate(CONFIGS):
         given = inputs(values.get("type_vocab_size", 2))
 
         def compare(their_model, model, given=given):
             pairs = [
-                (
-                    call(their_model, x)[real],
-                    as_numpy(model.logits(model(x)["content"]))[real],
-                )
+                (call(their_model, x)[real], outputs(model, x)[real])
                 for x, real in given
             ]
             return tuple(zip(*pairs, strict=True))
 
-        found = agree(
-            theirs("BertForMaskedLM", **values),
-            XLNetPretrainer,
-            tmp_path / str(number),
-            compare,
-        )
+        model, path = theirs(name, **values), tmp_path / str(number)
+        found = agree(model, cls, path, compare, loading=loading)
         worst = max(worst, *found)
-    print(f"largest difference of BertForMaskedLM: {worst:.1e}")
+    print(f"largest difference of {name}: {worst:.1e}")
 
 
 def test_fine_tuned_models_agree_both_ways(tmp_path):

@@ -29,10 +29,7 @@ from xlnet_tf import XLNetTokenClassifier
 torch = pytest.importorskip("torch", reason="compares with Hugging Face's code")
 pytest.importorskip("transformers", reason="compares with Hugging Face's code")
 # torch's arrays, which Keras copies in a way that NumPy 2 does not like.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:__array__ implementation"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 
 @pytest.fixture
@@ -78,10 +75,7 @@ CASES = {
         dict(mem_len=17),
         dict(memory_length=17, padding="left"),
     ),
-    "remembers a part": (
-        dict(mem_len=5, reuse_len=3),
-        dict(memory_length=5),
-    ),
+    "remembers a part": (dict(mem_len=5, reuse_len=3), dict(memory_length=5)),
     "permutation": ({}, dict(targets=True)),
     "permutation with memory": (
         dict(mem_len=5),
@@ -270,18 +264,10 @@ def test_question_answering_agrees(held):
     def compare(model, mine):
         there = call(
             model,
-            {
-                **inputs,
-                "p_mask": 1 - answer_mask,
-                "class_index": class_index,
-            },
+            {**inputs, "p_mask": 1 - answer_mask, "class_index": class_index},
         )
         here = mine(
-            {
-                **inputs,
-                "answer_mask": answer_mask,
-                "class_index": class_index,
-            }
+            {**inputs, "answer_mask": answer_mask, "class_index": class_index}
         )
         # Named log_probs there, and probabilities; ends before starts.
         ends = as_numpy(there.end_top_log_probs).reshape(3, 3, 5)

@@ -3,16 +3,14 @@
 import json
 import os
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT
 from tests.slow.peers.hugging_face_models import call
 from tests.slow.peers.hugging_face_models import features
 from tests.slow.peers.hugging_face_models import theirs
+from tests.support.commands import python
 from tests.support.oracle import largest_difference
 from tests.support.weight_models import ours
 from xlnet_tf import XLNetBackbone
@@ -21,10 +19,7 @@ from xlnet_tf.weights.hugging_face.writer import save_hugging_face
 
 torch = pytest.importorskip("torch", reason="compares with Hugging Face's code")
 pytest.importorskip("transformers", reason="compares with Hugging Face's code")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:__array__ implementation"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 
 @pytest.fixture
@@ -163,20 +158,7 @@ except ValueError as error:
 def test_only_files_of_torch_need_torch(model, tmp_path):
     write_bfloat16(model, tmp_path / "safe")
     write_bin(model, tmp_path / "bin")
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            _WITHOUT_TORCH,
-            str(tmp_path / "safe"),
-            str(tmp_path / "bin"),
-        ],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    result = python("-c", _WITHOUT_TORCH, tmp_path / "safe", tmp_path / "bin")
     total, refusal = result.stdout.splitlines()
     expected = sum(float(p.abs().sum()) for p in model.state_dict().values())
     expected -= float(model.lm_loss.weight.detach().abs().sum())  # there twice

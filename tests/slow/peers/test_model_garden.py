@@ -27,10 +27,9 @@ from xlnet_tf.tasks.question_answering import XLNetQuestionAnswering
 from xlnet_tf.tasks.text_classifier import XLNetTextClassifier
 from xlnet_tf.tasks.text_regressor import XLNetTextRegressor
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*given targets or segm:UserWarning"),
-]
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*given targets or segm:UserWarning"
+)
 
 
 NETWORKS = {

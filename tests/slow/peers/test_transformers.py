@@ -16,8 +16,6 @@ from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
 from tests.support.tokenizer_files import assert_same_model
 
-pytestmark = pytest.mark.slow
-
 SYMBOL = re.compile("<(unk|s|/s|cls|sep|pad|mask|eod|eop)>")
 
 

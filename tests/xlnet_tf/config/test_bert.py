@@ -118,11 +118,7 @@ def test_a_wrong_value_is_named():
             ValueError,
             "`max_positions` must be a positive integer",
         ),
-        (
-            {"num_segments": -1},
-            ValueError,
-            "`num_segments` must be an in",
-        ),
+        ({"num_segments": -1}, ValueError, "`num_segments` must be an in"),
         ({"activation": "swish"}, ValueError, "must be gelu or relu"),
         ({"num_heads": 5}, ValueError, "multiple of `num_heads`"),
         (

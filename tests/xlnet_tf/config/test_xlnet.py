@@ -175,16 +175,8 @@ def test_a_wrong_size_is_named():
 
 def test_a_wrong_value_is_named():
     for overrides, error, message in [
-        (
-            {"memory_length": -1},
-            ValueError,
-            "an integer from 0 up",
-        ),
-        (
-            {"reuse_length": -2},
-            ValueError,
-            "`reuse_length` must be an in",
-        ),
+        ({"memory_length": -1}, ValueError, "an integer from 0 up"),
+        ({"reuse_length": -2}, ValueError, "`reuse_length` must be an in"),
         ({"clamp_length": "3"}, TypeError, "`clamp_length` must be an integer"),
         ({"untie_biases": 1}, TypeError, "untie_biases=1"),
         ({"same_length": "no"}, TypeError, "same_length='no'"),

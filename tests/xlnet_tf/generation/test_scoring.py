@@ -223,11 +223,7 @@ def probabilities(model, ids, waiting):
     rank[0, waiting] = 0
     positions = np.array([waiting], "int32")
     outputs = model.backbone(
-        {
-            **features,
-            "factorization_rank": rank,
-            "target_positions": positions,
-        }
+        {**features, "factorization_rank": rank, "target_positions": positions}
     )
     return as_numpy(tf.nn.log_softmax(model.logits(outputs["query"])))[0]
 

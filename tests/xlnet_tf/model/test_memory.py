@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from tests.support.equality import assert_equal
 from tests.support.oracle import SIZES
 from tests.support.oracle import B
 from tests.support.oracle import M
@@ -227,8 +228,7 @@ def test_a_new_memory_is_the_one_that_is_saved(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert loaded.memory.batch_size == rows
-    for one, other in zip(held(memory), held(loaded.memory), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_equal(held(memory), held(loaded.memory))
     assert len(loaded.weights) == len(model.weights)
 
 

@@ -30,8 +30,7 @@ def test_the_order_of_the_papers_figure():
     figure = pictures.draw_masks(PIECES_OF_FIGURE, [3, 2, 4, 1])
     content, query = figure.axes
     np.testing.assert_array_equal(
-        image(content),
-        [[1, 1, 1, 1], [0, 1, 1, 0], [0, 0, 1, 0], [0, 1, 1, 1]],
+        image(content), [[1, 1, 1, 1], [0, 1, 1, 0], [0, 0, 1, 0], [0, 1, 1, 1]]
     )
     np.testing.assert_array_equal(image(query), image(content) - np.eye(4))
     assert labels(content.xaxis) == PIECES_OF_FIGURE

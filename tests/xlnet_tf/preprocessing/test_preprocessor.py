@@ -393,12 +393,7 @@ def test_wrong_input_is_named():
             ValueError,
             "two batches .* Received: 3 batches",
         ),
-        (
-            texts,
-            np.array([["a", "b"]]),
-            ValueError,
-            "1 axes. Received: 2 axes",
-        ),
+        (texts, np.array([["a", "b"]]), ValueError, "1 axes. Received: 2 axes"),
         (
             texts,
             {"texts": ["a"]},

@@ -95,11 +95,7 @@ def test_encoded_windows_are_those_of_a_call(preprocessor):
         filler = encoded.fillers[name]
         padded = column.to_tensor(filler, shape=[None, 31])
         np.testing.assert_array_equal(padded, expected[name], name)
-    assert set(encoded.sequences) == {
-        "token_ids",
-        "segment_ids",
-        "answer_mask",
-    }
+    assert set(encoded.sequences) == {"token_ids", "segment_ids", "answer_mask"}
     assert encoded.side == "right"
     for name in ("begins", "ends", "is_max_context"):
         assert encoded.unbatched[name].nrows() == len(encoded)
@@ -114,8 +110,7 @@ def test_labels_of_encoded_windows():
     dropped = example("ba \u200b co", "\u200b")
     none = example("ba co fi", "co", is_impossible=True)
     encoded = preprocessor.encode(
-        [good, wrong, both, empty, dropped, none, example("ba")],
-        training=True,
+        [good, wrong, both, empty, dropped, none, example("ba")], training=True
     )
     assert encoded.dense["example"].tolist() == [0, 2, 3, 4, 5, 6]
     assert encoded.dense["is_impossible"].tolist() == [0, 0, 1, 1, 1, 1]
@@ -207,11 +202,7 @@ def test_one_question(preprocessor):
 
 def test_labels_are_the_answers(preprocessor):
     features, labels, weights = preprocessor(X, Y)
-    assert set(labels) == {
-        "start_positions",
-        "end_positions",
-        "is_impossible",
-    }
+    assert set(labels) == {"start_positions", "end_positions", "is_impossible"}
     np.testing.assert_array_equal(weights, np.ones(11))
     np.testing.assert_array_equal(
         labels["is_impossible"], [float(start < 0) for start in STARTS]
@@ -413,11 +404,7 @@ def test_errors(preprocessor):
         ),
         (lambda p: make(sequence_length=8), ValueError, "at least 9"),
         (lambda p: make(stride=0), ValueError, "`stride`"),
-        (
-            lambda p: setattr(p, "sequence_length", 8),
-            ValueError,
-            "at least 9",
-        ),
+        (lambda p: setattr(p, "sequence_length", 8), ValueError, "at least 9"),
         (
             lambda p: p.encode([example("ba")], training=True),
             ValueError,

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import xlnet_tf
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from tests.support.equality import assert_equal
 from tests.support.samples import tiny_model
 from tests.support.samples import tiny_sentences
 from xlnet_tf import XLNetPretrainer
@@ -77,12 +78,7 @@ def test_tasks_learn_from_a_preset(objective, names, tmp_path):
     for name in names:
         x, y, arguments = EXAMPLES[name]
         task = getattr(xlnet_tf, name).from_preset(tmp_path, **arguments)
-        for one, other in zip(
-            task.backbone.get_weights(),
-            pretrained.backbone.get_weights(),
-            strict=True,
-        ):
-            np.testing.assert_array_equal(one, other)
+        assert_equal(task.backbone.weights, pretrained.backbone.weights)
         settings = {"sequence_length": LENGTH}
         if name == "XLNetQuestionAnswering":
             settings.update(stride=8, max_question_length=8)

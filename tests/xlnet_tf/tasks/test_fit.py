@@ -253,10 +253,7 @@ def test_relevance_belongs_to_documents():
 def test_labels_of_several_classes_are_checked():
     task = quick(
         xlnet_tf.XLNetMultiLabelClassifier(
-            backbone(),
-            3,
-            labels=["a", "b", "c"],
-            preprocessor=preprocessor(),
+            backbone(), 3, labels=["a", "b", "c"], preprocessor=preprocessor()
         )
     )
     message = "for each of 3 classes. Received: "

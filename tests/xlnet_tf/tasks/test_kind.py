@@ -298,11 +298,7 @@ def test_answers_to_options_by_group(models):
         },
     ]
     found = model.score(find_task("race"), examples, decoded)
-    assert found == {
-        "accuracy": 0.5,
-        "accuracy_middle": 1,
-        "accuracy_high": 0,
-    }
+    assert found == {"accuracy": 0.5, "accuracy_middle": 1, "accuracy_high": 0}
     examples = [x._replace(group="") for x in examples]
     assert list(model.score(find_task("dream"), examples, decoded)) == [
         "accuracy"
@@ -323,8 +319,7 @@ def test_documents_are_ranked_by_query(models):
         )
     ]
     rows = encoded(
-        example=[[4, 0], [2, 2], [3, 1]],
-        document_mask=[[1, 1], [1, 0], [1, 1]],
+        example=[[4, 0], [2, 2], [3, 1]], document_mask=[[1, 1], [1, 0], [1, 1]]
     )
     logits = [[5.0, 1.0], [2.0, 99.0], [4.0, 3.0]]
     decoded = decode(model, {"logits": logits}, rows, examples)
@@ -384,13 +379,7 @@ def test_settings_of_a_run():
         ("ranking", {"num_documents": 5}, {}, 24, {"num_documents": 5}),
         ("rte", {}, {**classes, "segment_length": None}, 24, {}),
         ("rte", memory, {**classes, **lengths}, 8 * 24, {}),
-        (
-            "regression",
-            {**memory, "document_length": 100},
-            lengths,
-            100,
-            {},
-        ),
+        ("regression", {**memory, "document_length": 100}, lengths, 100, {}),
         ("regression", windows, {"segment_length": None}, 24, {"stride": 12}),
         (
             "regression",

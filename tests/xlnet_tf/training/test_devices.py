@@ -45,21 +45,37 @@ def built(monkeypatch):
 
 
 @pytest.fixture
+def device_files(monkeypatch, tmp_path):
+    """Stands for /dev, without the files of a TPU."""
+    monkeypatch.setattr(strategies, "DEVICE_FILES", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def tpu_asked(monkeypatch):
-    calls = []
-    monkeypatch.setattr(strategies, "_tpu", calls.append)
-    return calls
+    """Names of the TPUs that TensorFlow is asked for; it finds none."""
+    asked = []
+
+    def resolver(tpu):
+        asked.append(tpu)
+        raise ValueError("none here")
+
+    monkeypatch.setattr(
+        tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
+    )
+    return asked
 
 
-def with_gpus(monkeypatch, count):
+def with_devices(monkeypatch, kind, count):
     list_devices = tf.config.list_logical_devices
-    gpus = [
-        tf.config.LogicalDevice(f"/device:GPU:{i}", "GPU") for i in range(count)
+    devices = [
+        tf.config.LogicalDevice(f"/device:{kind}:{i}", kind)
+        for i in range(count)
     ]
     monkeypatch.setattr(
         tf.config,
         "list_logical_devices",
-        lambda kind=None: gpus if kind == "GPU" else list_devices(kind),
+        lambda x=None: devices if x == kind else list_devices(x),
     )
 
 
@@ -107,7 +123,8 @@ def test_mirrored_takes_all_devices():
 
 
 def test_mirrored_on_one_cpu_warns(monkeypatch):
-    monkeypatch.setattr(strategies, "_replica_devices", lambda: ["/CPU:0"])
+    with_devices(monkeypatch, "GPU", 0)
+    with_devices(monkeypatch, "CPU", 1)
     with pytest.warns(UserWarning, match="GPUs, and TensorFlow finds none"):
         assert make_strategy("mirrored").num_replicas_in_sync == 1
 
@@ -131,25 +148,28 @@ def test_describe():
     )
 
 
-def test_what_auto_takes(monkeypatch, built, tpu_asked):
+def test_what_auto_takes(monkeypatch, built, tpu_asked, device_files):
     """A TPU before the workers of TF_CONFIG, these before all GPUs."""
     alone = {"cluster": {"worker": ["host0:2222"]}, "task": {"index": 0}}
     set_cluster(monkeypatch, alone)
     for gpus, name in ((0, "one_device"), (1, "one_device"), (2, "mirrored")):
         with monkeypatch.context() as patch:
-            with_gpus(patch, gpus)
+            with_devices(patch, "GPU", gpus)
             assert strategies._best(None) == name
             if gpus:
                 devices = [f"/device:GPU:{i}" for i in range(gpus)]
                 assert strategies._replica_devices() == devices
-    with_gpus(monkeypatch, 2)
+    with_devices(monkeypatch, "GPU", 2)
     set_cluster(monkeypatch, {"cluster": WORKERS, "task": {"index": 0}})
     make_strategy()
     assert len(built) == 2  # the deadline and the strategy
-    make_strategy(tpu="local")
+    (device_files / "accel0").touch()
+    with pytest.raises(RuntimeError, match="none here"):
+        make_strategy(tpu="local")
     monkeypatch.setenv("TPU_NAME", "pod")
-    make_strategy()
-    assert tpu_asked == ["local", None]
+    with pytest.raises(RuntimeError, match="none here"):
+        make_strategy()
+    assert tpu_asked == ["local", "pod"]
 
 
 def test_names_are_checked():
@@ -230,8 +250,7 @@ def test_multi_worker_needs_a_whole_tf_config(monkeypatch, built):
     assert not built
 
 
-def test_no_tpu_here(monkeypatch):
-    monkeypatch.setattr(strategies, "_has_local_tpu", lambda: False)
+def test_no_tpu_here(monkeypatch, device_files):
     message = (
         "no TPU answers at 'local'.*TPU_NAME.*--tpu=grpc://HOST:8470.*without "
         "a TPU use --strategy=auto"
@@ -274,9 +293,8 @@ def test_what_tensorflow_says_is_passed_on(monkeypatch, error, says):
         make_strategy("tpu", tpu="pod")
 
 
-def test_a_tpu_vm_is_known_by_its_devices(monkeypatch, tmp_path):
+def test_a_tpu_vm_is_known_by_its_devices(device_files):
     """A container that was given some of the chips has their numbers."""
-    monkeypatch.setattr(strategies, "_DEVICES", tmp_path)
     for name, is_tpu in (
         ("accel0", True),
         ("accel3", True),
@@ -286,7 +304,7 @@ def test_a_tpu_vm_is_known_by_its_devices(monkeypatch, tmp_path):
         ("accel/accel0", False),  # of the chips of other makers
         ("null", False),
     ):
-        device = tmp_path / name
+        device = device_files / name
         device.parent.mkdir(exist_ok=True)
         device.touch()
         assert strategies._has_local_tpu() == is_tpu, name
@@ -303,21 +321,14 @@ def test_this_process_writes_checkpoints(monkeypatch):
     assert device.experimental_io_device is None
 
 
-def test_a_host_of_a_slice_is_not_the_whole(monkeypatch):
-    monkeypatch.setattr(strategies, "_has_local_tpu", lambda: True)
-    asked = []
-
-    def resolver(tpu):
-        asked.append(tpu)
-        raise ValueError("none here")
-
-    monkeypatch.setattr(
-        tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
-    )
+def test_a_host_of_a_slice_is_not_the_whole(
+    monkeypatch, tpu_asked, device_files
+):
+    (device_files / "accel0").touch()
     monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "host0,host1")
     with pytest.raises(RuntimeError, match="one of the 2 hosts.*--tpu=NAME"):
         make_strategy("tpu")
-    assert not asked
+    assert not tpu_asked
     # As of one host, and of a process that is told to be alone.
     monkeypatch.setenv("TPU_PROCESS_BOUNDS", "1,1,1")
     for hosts in ("host0,host1", "localhost"):
@@ -325,7 +336,7 @@ def test_a_host_of_a_slice_is_not_the_whole(monkeypatch):
         with pytest.raises(RuntimeError, match="none here"):
             make_strategy("tpu")
         monkeypatch.delenv("TPU_PROCESS_BOUNDS", raising=False)
-    assert asked == ["local", "local"]
+    assert tpu_asked == ["local", "local"]
 
 
 def test_backends_that_train(tmp_path, monkeypatch):

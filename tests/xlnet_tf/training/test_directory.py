@@ -17,6 +17,7 @@ from data_pipeline.base.checksums import write_listed
 from data_pipeline.tasks.catalog import find_task
 from data_pipeline.tasks.examples import TextExample
 from data_pipeline.tasks.task_data import TaskData
+from tests.support import artefacts
 from tests.support.training_fixtures import one_device
 from xlnet_tf.training import finetune
 from xlnet_tf.training import loop
@@ -278,13 +279,7 @@ def test_a_half_written_export_is_removed(tmp_path):
 
 
 def test_weights_are_known_by_their_values(tmp_path):
-    config = xlnet_tf.XLNetConfig(
-        vocabulary_size=40,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=8,
-    )
+    config = xlnet_tf.XLNetConfig(**artefacts.MODEL)
     model = xlnet_tf.XLNetPretrainer(xlnet_tf.XLNetBackbone(config))
     digests = []
     for name in ("one", "two"):

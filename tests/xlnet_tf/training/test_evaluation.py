@@ -5,9 +5,10 @@ import shutil
 
 import pytest
 
-from data_pipeline.base import command_line
 from data_pipeline.base.checksums import add_checksums
+from data_pipeline.base.files import read_json_lines
 from tests.support import artefacts
+from tests.support import commands
 from xlnet_tf import evaluate
 from xlnet_tf.loading import open_model
 from xlnet_tf.training import evaluation
@@ -16,8 +17,8 @@ DATA = artefacts.TASKS
 
 
 def run(model, task, data, *more):
-    argv = ["--model", model, "--task", task, "--data", data, *more]
-    return command_line.run(evaluate.main, [str(x) for x in argv])
+    argv = ("--model", model, "--task", task, "--data", data, *more)
+    return commands.run(evaluate.main, *argv)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +40,8 @@ def test_figures_and_answers_are_those_of_the_run(
             assert value == pytest.approx(results["metrics"][name]), name
         name = results["metric"]
         assert f"{name} {found[name]:.4g}" in capsys.readouterr().out
-        held_out = (output / "held_out_predictions.jsonl").read_text()
-        kept = [json.loads(line) for line in held_out.splitlines()]
-        lines = [json.loads(x) for x in predictions.read_text().splitlines()]
+        kept = read_json_lines(output / "held_out_predictions.jsonl")
+        lines = read_json_lines(predictions)
         assert [x["id"] for x in lines] == [x["id"] for x in kept]
         answer = "answer" if kind == "questions" else "predicted_label"
         assert [x[answer] for x in lines] == [x[answer] for x in kept]
@@ -103,8 +103,8 @@ def test_errors_are_one_line(finetuned, pretrained, tmp_path, capsys):
         (["--text", "x", "--data", "y"], "--data needs --task"),
         (["--text", bare], "perplexity needs a language model"),
     ):
-        argv = ["--model", str(model / "best"), *map(str, argv)]
-        assert command_line.run(evaluate.main, argv) == 1
+        argv = ("--model", model / "best", *argv)
+        assert commands.run(evaluate.main, *argv) == 1
         assert message in capsys.readouterr().err
 
 

@@ -9,13 +9,14 @@ import unittest.mock
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import xlnet_tf
 from data_pipeline.base import command_line
+from data_pipeline.base.files import read_json_lines
 from data_pipeline.features.batches import Batches
 from data_pipeline.tasks.catalog import find_task
 from tests.support import artefacts
+from tests.support.equality import assert_equal
 from tests.support.finetuning_steps import LABELS
 from tests.support.finetuning_steps import around
 from tests.support.finetuning_steps import encoded
@@ -47,16 +48,10 @@ def begun(monkeypatch):
     return found
 
 
-@pytest.fixture
-def eager():
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
 @pytest.mark.filterwarnings("ignore:Even though the")  # tf.data is no part
 @pytest.mark.parametrize("name", ["classification", "ner", "seq2seq"])
-def test_a_padded_last_batch_changes_no_metric(name, eager):
+@pytest.mark.usefixtures("eager_functions")
+def test_a_padded_last_batch_changes_no_metric(name):
     examples = make_examples(name)
     found = []
     for batch_size in (4, 23):
@@ -72,8 +67,7 @@ def test_a_padded_last_batch_changes_no_metric(name, eager):
         outputs = evaluator.collect("dev")
         found.append((evaluator.evaluate(), outputs))
     assert found[0][0] == found[1][0]
-    for key, value in found[0][1].items():
-        np.testing.assert_allclose(value, found[1][1][key], atol=1e-5)
+    assert_equal(found[0][1], found[1][1], atol=1e-5)
 
 
 def test_balanced_classes_weigh_equally():
@@ -154,10 +148,6 @@ def options(preset, output, task="classification", **settings):
     return [str(x) for x in (*argv, "--strategy", "one_device")]
 
 
-def json_lines(file):
-    return [json.loads(x) for x in file.read_text("utf-8").splitlines()]
-
-
 def test_what_a_classifier_leaves(finetuned):
     output = finetuned["classification"]
     results = json.loads((output / "results.json").read_text())
@@ -165,13 +155,14 @@ def test_what_a_classifier_leaves(finetuned):
     assert results["started_from"] == "pretrained"
     assert results["steps"] == 4
     kinds = [
-        (m["kind"], m["step"]) for m in json_lines(output / "metrics.jsonl")
+        (m["kind"], m["step"])
+        for m in read_json_lines(output / "metrics.jsonl")
     ]
     assert kinds == [("train", 2), ("eval", 2), ("train", 4), ("eval", 4)]
     best = json.loads((output / "best.json").read_text())
     assert (best["metric"], best["value"]) == ("accuracy", results["value"])
-    predicted = json_lines(output / "predictions.jsonl")
-    held_out = json_lines(output / "held_out_predictions.jsonl")
+    predicted = read_json_lines(output / "predictions.jsonl")
+    held_out = read_json_lines(output / "held_out_predictions.jsonl")
     assert [x["label"] for x in predicted] == [x["label"] for x in held_out]
     data = artefacts.TASKS / "classification/dev.tsv"
     rows = [x.split("\t") for x in data.read_text().splitlines()[1:]]
@@ -212,17 +203,17 @@ def test_what_questions_leave(finetuned):
     output = finetuned["questions"]
     results = json.loads((output / "results.json").read_text())
     assert results["metric"] == "squad_f1"
-    predicted = json_lines(output / "predictions.jsonl")
+    predicted = read_json_lines(output / "predictions.jsonl")
     answer = {"id", "answer", "no_answer_odds", "n_best"}
     assert set(predicted[0]) == answer | {"where", "question", "true_answers"}
-    assert predicted == json_lines(output / "held_out_predictions.jsonl")
+    assert predicted == read_json_lines(output / "held_out_predictions.jsonl")
     official = json.loads((output / "predictions.json").read_text())
     assert official == {x["id"]: x["answer"] for x in predicted}
 
 
 def test_a_finished_run_only_predicts(finetuned, pretrained, tmp_path, capsys):
     output = shutil.copytree(finetuned["classification"], tmp_path / "run")
-    before = json_lines(output / "predictions.jsonl")
+    before = read_json_lines(output / "predictions.jsonl")
     capsys.readouterr()  # of the run, where this test is its first user
     (output / "predictions.jsonl").unlink()
     # As of a run that was killed while it removed them.
@@ -231,7 +222,7 @@ def test_a_finished_run_only_predicts(finetuned, pretrained, tmp_path, capsys):
     argv = options(pretrained / "preset", output)
     data = artefacts.TASKS / "classification/dev.tsv"
     assert command_line.run(finetune.main, [*argv, "--predict", str(data)]) == 0
-    assert json_lines(output / "predictions.jsonl") == before
+    assert read_json_lines(output / "predictions.jsonl") == before
     said = capsys.readouterr()
     assert "step 4/4" not in said.err
     for line in (

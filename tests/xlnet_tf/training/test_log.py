@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from data_pipeline.base.checksums import write_listed
+from data_pipeline.base.files import read_json_lines
 from xlnet_tf.training import trackers
 from xlnet_tf.training.log import MetricsLog
 from xlnet_tf.training.log import draw_losses
@@ -30,8 +31,7 @@ def log_at(directory, step, total=10, quiet=False, **settings):
 
 
 def lines(directory):
-    text = (directory / "metrics.jsonl").read_text()
-    return [json.loads(x) for x in text.splitlines()]
+    return read_json_lines(directory / "metrics.jsonl")
 
 
 def test_the_log(tmp_path, capsys):

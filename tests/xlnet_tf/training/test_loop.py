@@ -223,9 +223,8 @@ def test_a_failed_save_is_not_the_best(tmp_path):
 
 @pytest.mark.parametrize("shown", [True, False])
 def test_evaluations_of_pretraining_tell_how_far_they_are(
-    shown, monkeypatch, capsys
+    shown, prompt_progress, capsys
 ):
-    monkeypatch.setattr("data_pipeline.base.progress._LINE_SECONDS", 0.0)
     made = Trained(steps=0)
     evaluation = MeanLoss(
         made.model,

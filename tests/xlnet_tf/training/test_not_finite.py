@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.equality import assert_equal
 from tests.support.training_fixtures import ArrayData
 from tests.support.training_fixtures import Trained
 from tests.support.training_fixtures import one_device
@@ -50,10 +51,7 @@ def test_a_skipped_step_leaves_all_as_it_was():
         assert "skipped_steps" not in first
         before = values(state)
         skipped = made.train(1)
-        for variable, value in zip(state, before, strict=True):
-            np.testing.assert_array_equal(
-                variable.numpy(), value, err_msg=variable.path
-            )
+        assert_equal(state, before)
         assert skipped["skipped_steps"] == 1
         assert np.isnan(skipped["loss"]) and np.isnan(skipped["gradient_norm"])
         assert "largest_loss" not in skipped
@@ -102,8 +100,7 @@ def test_a_run_stops_at_the_step():
         )
     assert [x.step for x in noted] == [2]
     assert len(report.results) == 1  # the loop ended there
-    for variable, value in zip(state, before, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), value)
+    assert_equal(state, before)
 
 
 @pytest.mark.usefixtures("eager_functions")

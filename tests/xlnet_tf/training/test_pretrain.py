@@ -1,6 +1,7 @@
 """`xlnet_tf.train`: what it leaves, how it resumes, what it refuses."""
 
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -14,8 +15,11 @@ import tensorflow as tf
 
 import xlnet_tf
 from data_pipeline.base import command_line
+from data_pipeline.base.files import read_json_lines
 from data_pipeline.pretraining import PretrainingData
 from tests.support import artefacts
+from tests.support import run_fixtures
+from tests.support.equality import assert_equal
 from tests.support.record_fixtures import change_manifest
 from xlnet_tf import train
 from xlnet_tf.objectives import PseudoMasked
@@ -32,22 +36,13 @@ def files(tmp_path):
     """Writes the files of `--config` and `--training`, with changes."""
 
     def write(model=(), training=()):
-        model = {**artefacts.MODEL, **dict(model)}
         training = {**artefacts.TRAINING, **dict(training)}
-        (tmp_path / "model.json").write_text(json.dumps(model))
-        (tmp_path / "training.json").write_text(json.dumps(training))
-        return [
-            *("--config", tmp_path / "model.json"),
-            *("--training", tmp_path / "training.json"),
-        ]
+        return run_fixtures.write_configs(tmp_path, model, **training)
 
     return write
 
 
-def arguments(records, output, *more):
-    argv = ["--records", records, "--output", output]
-    argv += ["--steps", artefacts.STEPS, "--batch-size", 4]
-    return [str(x) for x in (*argv, "--strategy", "one_device", *more)]
+arguments = functools.partial(run_fixtures.arguments, steps=artefacts.STEPS)
 
 
 def prepared(argv, export=None):
@@ -71,11 +66,6 @@ def prepared(argv, export=None):
     return found
 
 
-def metrics(output):
-    lines = (output / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
 def weights_at(output, step):
     reader = tf.train.load_checkpoint(str(output / f"checkpoints/ckpt-{step}"))
     return {
@@ -88,14 +78,11 @@ def weights_at(output, step):
 def test_what_a_run_leaves(pretrained):
     model = keras.models.load_model(pretrained / "model.keras")
     preset = xlnet_tf.XLNetPretrainer.from_preset(pretrained / "preset")
-    for one, other in zip(
-        model.trainable_variables, preset.trainable_variables, strict=True
-    ):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert_equal(model.trainable_variables, preset.trainable_variables)
     assert (pretrained / "spiece.model").is_file()
     assert (pretrained / "preset/assets/tokenizer/vocabulary.spm").is_file()
     assert (pretrained / "best/config.json").is_file()
-    found = metrics(pretrained)
+    found = read_json_lines(pretrained / "metrics.jsonl")
     assert [(m["kind"], m["step"]) for m in found] == [
         (kind, step) for step in (2, 4, 6) for kind in ("train", "eval")
     ]
@@ -128,17 +115,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(
 ):
     """Order, permutations, dropout, memory, optimizer, evaluations."""
     whole, parts = weights_at(pretrained, 6), weights_at(resumed, 6)
-    assert whole.keys() == parts.keys()
-    for name, value in whole.items():
-        np.testing.assert_array_equal(value, parts[name], err_msg=name)
+    assert_equal(whole, parts)
     (whole,) = (pretrained / "checkpoints").glob("memory-6-rows-*.npz")
     parts = np.load(resumed / "checkpoints" / whole.name)
-    for name, value in np.load(whole).items():
-        np.testing.assert_array_equal(value, parts[name], err_msg=name)
+    assert_equal(dict(np.load(whole)), dict(parts))
     names = ("kind", "step", "loss")
     found = [
-        [[m[name] for name in names] for m in metrics(output)]
-        for output in (pretrained, resumed)
+        [[m[name] for name in names] for m in read_json_lines(file)]
+        for file in (pretrained / "metrics.jsonl", resumed / "metrics.jsonl")
     ]
     assert found[0] == found[1]
     best = [(x / "best.json").read_text() for x in (pretrained, resumed)]
@@ -220,10 +204,7 @@ def test_starts_from_a_preset_with_its_head(
     assert run.model.get_config()["transform_gelu"] == "erf"
     # The records say what is reused.
     assert run.model.config.reuse_length == 16
-    for one, other in zip(
-        model.trainable_variables, run.model.trainable_variables, strict=True
-    ):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert_equal(model.trainable_variables, run.model.trainable_variables)
     # All weights are trained, and a new optimizer has slots for all.
     frozen = tmp_path / "frozen"
     model.backbone.block_0.trainable = False
@@ -355,6 +336,7 @@ def test_ways_of_computing_reach_the_model(records, files, tmp_path):
     assert backbone.attention_kernel == "plain"
 
 
+TINY, BERT = ("--config", "tiny"), ("--backbone", "bert")
 ERRORS = [
     # config, training, options, message
     ({}, {}, ["--batch-size", "100000"], "batch_size.*number of records"),
@@ -386,6 +368,27 @@ ERRORS = [
     ),
     ({"reuse_length": 8}, {}, [], "`reuse_length` is 8 in the config and 16"),
     ({"reverse_half_batch": True}, {}, [], "--both-directions"),
+    ({}, {}, [*TINY, "--objective", "pseudo_masked"], "a backbone that takes"),
+    ({}, {}, [*TINY, *BERT], "needs a backbone with a query stream"),
+    (
+        {},
+        {},
+        [*TINY, *BERT, "--objective", "causal"],
+        "needs a backbone with attention_type='causal'",
+    ),
+    (
+        {},
+        {},
+        [*TINY, *BERT, "--objective", "masked", "--memory-length", "4"],
+        "has no memory",
+    ),
+    (
+        {},
+        {},
+        [*TINY, "--order", "block", "--objective", "causal"],
+        "`order` needs the",
+    ),
+    ({}, {}, [*TINY, "--masked-unit", "pieces"], "`masked_unit` needs the obj"),
 ]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.equality import assert_equal
 from tests.support.training_fixtures import BATCH
 from tests.support.training_fixtures import ArrayData
 from tests.support.training_fixtures import Trained
@@ -18,12 +19,7 @@ from xlnet_tf.training.on_tensorflow import Means
 from xlnet_tf.training.on_tensorflow import Steps
 from xlnet_tf.training.update import make_update
 
-
-@pytest.fixture(autouse=True)
-def eager():
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+pytestmark = pytest.mark.usefixtures("eager_functions")
 
 
 def batch(number=0):
@@ -34,10 +30,7 @@ def batch(number=0):
 def make_steps(config=None, first_half_length=0, **overrides):
     """Steps on one device, of the same initial weights each time."""
     made = Trained(
-        steps=0,
-        config=config,
-        first_half_length=first_half_length,
-        **overrides,
+        steps=0, config=config, first_half_length=first_half_length, **overrides
     )
     return made.steps, made.model, made.memory
 
@@ -53,11 +46,8 @@ def test_parts_add_up_to_the_whole():
         whole_memory.write(state)
         other, state = parts.gradients(batch(number), SEED)
         parts_memory.write(state)
-        pairs = zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True)
-        for a, b in pairs:
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-    for a, b in zip(whole_memory.memories, parts_memory.memories, strict=True):
-        np.testing.assert_allclose(a.value, b.value, atol=1e-5)
+        assert_equal(one, other, rtol=1e-4, atol=1e-5)
+    assert_equal(whole_memory.memories, parts_memory.memories, atol=1e-5)
 
 
 def test_a_first_half_is_computed_apart():
@@ -77,8 +67,7 @@ def test_a_first_half_is_computed_apart():
         # Scores that are left out are seen to be missing.
         other, _ = steps.gradients(batch(), SEED)
         found[-1].append(other[1]["loss"])
-    for one, other in zip(found[0][:-1], found[1][:-1], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert_equal(found[0][:-1], found[1][:-1], rtol=1e-4, atol=1e-5)
     assert abs(found[0][-1] - found[1][-1]) > 1e-3
 
 
@@ -93,10 +82,7 @@ def test_sums_their_weight_and_the_memory():
     np.testing.assert_allclose(
         metrics["loss"] / weight, outputs["loss"], rtol=1e-5
     )
-    for held, returned in zip(
-        memory.memories, outputs["memories"], strict=True
-    ):
-        np.testing.assert_allclose(held.value, returned, atol=1e-5)
+    assert_equal(memory.memories, outputs["memories"], atol=1e-5)
 
 
 def test_masked_empty_memory_changes_the_first_step():

@@ -28,12 +28,12 @@ GOLDEN = ROOT / "tests" / "golden" / "base"
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 # Every task and what it needs.
 TASKS = [
-    (xlnet_tf.XLNetTextClassifier, {"num_classes": 3}),
-    (xlnet_tf.XLNetTextRegressor, {}),
-    (xlnet_tf.XLNetMultipleChoice, {}),
+    (xlnet_tf.XLNetTextClassifier, {"num_classes": 2, "labels": ["a", "b"]}),
+    (xlnet_tf.XLNetTextRegressor, {"summary": "mean"}),
+    (xlnet_tf.XLNetMultipleChoice, {"summary": "first", "projection": False}),
     (xlnet_tf.XLNetRanker, {}),
     (xlnet_tf.XLNetTokenClassifier, {"num_classes": 3}),
-    (xlnet_tf.XLNetQuestionAnswering, {}),
+    (xlnet_tf.XLNetQuestionAnswering, {"num_ends": 2, "inner_dim": 26}),
     (xlnet_tf.XLNetSeq2Seq, {}),
     (xlnet_tf.XLNetSpanClassifier, {}),
 ]

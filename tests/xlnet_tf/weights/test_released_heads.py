@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.equality import assert_equal
 from tests.support.oracle import as_numpy
 from tests.support.released_numbers import CHECKPOINT
 from tests.support.released_numbers import GOLDEN
@@ -188,10 +189,7 @@ def test_one_of_several_heads_is_chosen_by_its_name(tmp_path):
         found = model(features_of("base"))
         np.testing.assert_allclose(found, logits, err_msg=name, **TOLERANCE)
     for arguments, message in [
-        (
-            {},
-            "several heads for XLNetTextClassifier: 'demo', 'mnli'. Choose",
-        ),
+        ({}, "several heads for XLNetTextClassifier: 'demo', 'mnli'. Choose"),
         (
             dict(head="sst"),
             "no head 'sst' for XLNetTextClassifier. .*: 'demo', 'mnli'",
@@ -207,14 +205,7 @@ def test_one_of_several_heads_is_chosen_by_its_name(tmp_path):
 
 def same_backbone(model):
     other = XLNetBackbone.from_preset(GOLDEN / "base")
-    return all(
-        np.array_equal(as_numpy(one), as_numpy(two))
-        for one, two in zip(
-            model.backbone.trainable_weights,
-            other.trainable_weights,
-            strict=True,
-        )
-    )
+    assert_equal(model.backbone.trainable_weights, other.trainable_weights)
 
 
 def test_a_pretrained_checkpoint_gets_a_new_head(tmp_path):
@@ -230,7 +221,7 @@ def test_a_pretrained_checkpoint_gets_a_new_head(tmp_path):
         for arguments in (dict(num_classes=2), dict(labels=["a", "b"]))
     ]
     for model in models:
-        assert same_backbone(model)
+        same_backbone(model)
         assert model(features_of("base")).shape == (4, 2)
         assert not as_numpy(model.head.logits_dense.bias).any()
     kernels = [as_numpy(model.head.logits_dense.kernel) for model in models]
@@ -245,13 +236,12 @@ def test_a_pretrained_checkpoint_gets_a_new_head(tmp_path):
         for path in (GOLDEN / "base", tmp_path)
     )
     assert as_numpy(one.head.bias).any()
-    for a, b in zip(one.trainable_weights, two.trainable_weights, strict=True):
-        np.testing.assert_array_equal(as_numpy(a), as_numpy(b))
+    assert_equal(one.trainable_weights, two.trainable_weights)
 
 
 def test_the_number_of_classes_decides_whether_a_head_is_kept():
     model = load(XLNetTextClassifier, "base", num_classes=5)
-    assert same_backbone(model)
+    same_backbone(model)
     assert model(features_of("base")).shape == (4, 5)
     assert not as_numpy(model.head.logits_dense.bias).any()
     labels = ["no", "maybe", "yes"]

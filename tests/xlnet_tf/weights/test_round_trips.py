@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
+from tests.support.equality import assert_equal
 from tests.support.oracle import as_numpy
 from tests.support.weight_models import assert_same
 from tests.support.weight_models import ours
@@ -278,11 +279,8 @@ def test_weights_of_low_precision_are_written_in_full(tmp_path, form):
         assert {x.dtype.name for x in arrays.values()} == {"float32"}
     again = XLNetTextRegressor.from_preset(tmp_path)
     assert {w.dtype for w in again.trainable_weights} == {"float32"}
-    for one, two in zip(
-        model.trainable_weights, again.trainable_weights, strict=True
-    ):
-        expected = as_numpy(one).astype("float32")
-        np.testing.assert_array_equal(as_numpy(two), expected)
+    expected = [as_numpy(x).astype("float32") for x in model.trainable_weights]
+    assert_equal(again.trainable_weights, expected)
 
 
 @both
@@ -293,8 +291,7 @@ def test_a_class_of_the_users_is_written_as_ours(tmp_path, form):
     model = ours(MyClassifier, num_classes=3, name="head")
     FORMATS[form](model, tmp_path)
     again = XLNetTextClassifier.from_preset(tmp_path)
-    for one, two in zip(model.weights, again.weights, strict=True):
-        np.testing.assert_array_equal(as_numpy(one), as_numpy(two))
+    assert_equal(model.weights, again.weights)
     if form == "hf":
         values = json.loads((tmp_path / "config.json").read_text())
         assert values["architectures"] == ["XLNetForSequenceClassification"]

@@ -204,12 +204,7 @@ def tf1_sequence(name, classes):
 
 # Class, its arguments, names of Hugging Face, released ones; None = no head.
 HEADS = [
-    (
-        XLNetPretrainer,
-        {},
-        {"lm_loss.bias": (V,)},
-        {"model/lm_loss/bias": (V,)},
-    ),
+    (XLNetPretrainer, {}, {"lm_loss.bias": (V,)}, {"model/lm_loss/bias": (V,)}),
     (XLNetPretrainer, dict(has_transform=True), None, None),
     (
         XLNetTextClassifier,
@@ -229,12 +224,7 @@ HEADS = [
         hf_sequence(1),
         tf1_sequence("model/regression_me/logit", 1),
     ),
-    (
-        XLNetMultipleChoice,
-        {},
-        hf_sequence(1),
-        tf1_sequence("logits/dense", 1),
-    ),
+    (XLNetMultipleChoice, {}, hf_sequence(1), tf1_sequence("logits/dense", 1)),
     (XLNetRanker, {}, hf_sequence(1), tf1_sequence("logits/dense", 1)),
     (
         XLNetTokenClassifier,

@@ -205,10 +205,7 @@ def test_a_file_names_only_classes_of_models(tmp_path):
             for name, sizes in (
                 ("MeanIoU", {"num_classes": 10**5}),
                 ("AUC", {"num_thresholds": 10**10}),
-                (
-                    "AUC",
-                    {"num_thresholds": 10**5, "num_labels": 10**5},
-                ),
+                ("AUC", {"num_thresholds": 10**5, "num_labels": 10**5}),
             )
         ),
         (
