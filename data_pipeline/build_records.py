@@ -97,6 +97,7 @@ def main(argv=None):
             )
     warnings = _unknown_warning(manifest.totals, tokenizer)
     warnings += _few_targets_warning(manifest)
+    warnings += _long_sentences_warning(manifest)
     warnings += _held_out_warning(
         manifest, common["settings"].validation_fraction
     )
@@ -203,6 +204,26 @@ def _few_targets_warning(manifest):
         f"{manifest.num_predict}: whole words are predicted, and those of "
         "scripts without spaces between words are too long. Build with --spans "
         "subwords, except for the objective causal, which predicts all.\n"
+    )
+
+
+def _long_sentences_warning(manifest):
+    """The warning about sentences in which B can seldom follow on A, str."""
+    totals = manifest.totals
+    mean = totals["tokens"] / max(1, totals["sentences"])
+    room = manifest.sequence_length - manifest.reuse_length - 3
+    if mean <= room:
+        return ""
+    text = (
+        f"warning: a sentence has {mean:,.0f} tokens on average, and A and B "
+        f"have room for {room:,}: B follows on A in few pairs, too few to "
+        "train on next sentences. "
+    )
+    if manifest.text_format == "sentences":
+        return f"{text}Divide long lines, or raise --sequence-length.\n"
+    return (
+        f"{text}Few ends of sentences were found; if a line is a sentence, "
+        "give --text-format sentences.\n"
     )
 
 

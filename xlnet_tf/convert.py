@@ -93,10 +93,14 @@ def main(argv=None):
             f"--dtype {arguments.dtype} is for presets, not for "
             f"--format {arguments.format}."
         )
+    from xlnet_tf.preprocessing.preprocessor import check_vocabulary
+
     with command_line.warnings_in_a_line():
         model, source, head = read(arguments)
         tokenizer = read_its_tokenizer(arguments)
-        check_vocabulary(model, tokenizer)
+        if tokenizer is not None:
+            pieces = tokenizer.vocabulary_size
+            check_vocabulary(pieces, model.config.vocabulary_size)
     sys.stdout.write(description(model, source, head, arguments.gelu))
     sys.stdout.flush()
     with command_line.warnings_in_a_line():
@@ -224,18 +228,6 @@ def read_its_tokenizer(arguments):
     if own is not None and as_model_path(arguments.tokenizer).is_file():
         lowercase = own.lowercase
     return load_tokenizer(arguments.tokenizer, lowercase)
-
-
-def check_vocabulary(model, tokenizer):
-    """Refuse a tokenizer with more pieces than the model has."""
-    if tokenizer is None:
-        return
-    pieces, size = tokenizer.vocabulary_size, model.config.vocabulary_size
-    if pieces > size:
-        raise ValueError(
-            f"the tokenizer has {pieces} pieces and the model {size}; they do "
-            "not belong together. Give the model's with --tokenizer."
-        )
 
 
 def write(model, target, form, tokenizer=None, head=None, dtype="float32"):

@@ -55,6 +55,7 @@ class BuiltPart(typing.NamedTuple):
     unknown: int
     written_unknown: int  # occurrences of a literal <unk> in the text
     targets: int  # of all records
+    sentences: int
 
 
 def finished_part(directory, split, number, documents, tokenizer, settings):
@@ -174,6 +175,7 @@ def build_part(directory, split, number, documents, tokenizer, settings):
         int(np.count_nonzero(stream.token_ids == UNKNOWN_ID)),
         sum(document.text.count(UNKNOWN) for document in documents),
         targets,
+        len(stream.sentence_starts) + 1,
     )
 
 

@@ -33,6 +33,7 @@ MODEL_FILE = "spiece.model"
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 ADDED_TOKENS_FILE = "added_tokens.json"
+WORD_PIECES_FILE = "vocab.txt"
 # All that `read_tokenizer` reads.
 _FILES = (
     *(PRESET_FILE, MODEL_FILE, TOKENIZER_FILE, CONFIG_FILE),
@@ -263,9 +264,20 @@ def _refuse(directory):
         )
     raise FileNotFoundError(
         f"there is no tokenizer in {directory}: expected {MODEL_FILE}, "
-        f"{TOKENIZER_FILE} or {PRESET_FILE}. Copy the one that came with the "
-        "weights."
+        f"{TOKENIZER_FILE} or {PRESET_FILE}. {what_is_missing(directory)}"
     )
+
+
+def what_is_missing(directory):
+    """What to do where a model directory has no tokenizer to be read, str."""
+    for name in (WORD_PIECES_FILE, TOKENIZER_FILE):
+        if (as_path(directory) / name).is_file():
+            return (
+                f"Its {name} is of WordPiece or another tokenizer than "
+                "XLNet's, which is not read: this model can only be given "
+                "token ids that its own tokenizer made, in Python."
+            )
+    return "Copy the one that came with the weights."
 
 
 def _read_lowercase(values, config, directory):

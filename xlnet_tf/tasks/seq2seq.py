@@ -449,7 +449,10 @@ class TargetInputs:
         """Tokens of which 80 % are masked and 10 % others; int32 [B, X]."""
         shape = ops.shape(token_ids)
         kind = _uniform(shape, seed, draw - 1)
+        # A model may have more tokens than its tokenizer has pieces.
         others = self.config.vocabulary_size - _FIRST_PIECE
+        if self.preprocessor is not None:
+            others = self.preprocessor.tokenizer.vocabulary_size - _FIRST_PIECE
         other = _uniform(shape, seed, draw - 2) * others
         other = ops.minimum(ops.cast(other, "int32"), others - 1) + _FIRST_PIECE
         return ops.where(

@@ -379,10 +379,10 @@ ERRORS = [
         "multiple of 3 = 1 replicas x 3",
     ),
     (
-        {"vocabulary_size": 301},
+        {"vocabulary_size": 299},
         {},
         [],
-        "301 tokens and the tokenizer .* has 300",
+        "300 pieces and the model 299 tokens. Build the records in",
     ),
     ({"reuse_length": 8}, {}, [], "`reuse_length` is 8 in the config and 16"),
     ({"reverse_half_batch": True}, {}, [], "--both-directions"),
