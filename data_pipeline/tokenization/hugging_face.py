@@ -9,6 +9,7 @@ the end of a word. tests/slow/peers/test_transformers.py has an example of each.
 """
 
 import json
+import unicodedata
 import warnings
 
 from data_pipeline.base.checksums import add_checksums
@@ -249,6 +250,29 @@ def write_tokenizer(tokenizer, directory):
         json.dumps(values, ensure_ascii=False).encode(),
     )
     add_checksums(directory, [MODEL_FILE, CONFIG_FILE, TOKENIZER_FILE])
+    _warn_of_marks(model)
+
+
+def _warn_of_marks(model):
+    """Warn of pieces that Hugging Face's tokenizer never makes.
+
+    It drops every mark, the release those alone that combine.
+    """
+    pieces = [x.piece for x in model.pieces if x.type == model_file.NORMAL]
+    lost = [
+        piece
+        for piece in pieces
+        if any(unicodedata.category(character)[0] == "M" for character in piece)
+    ]
+    if lost:
+        warnings.warn(
+            "Hugging Face's tokenizer drops vowel signs and other marks that "
+            f"are read here: it never makes {len(lost):,} of the "
+            f"{len(pieces):,} pieces ({len(lost) / len(pieces):.1%}), such as "
+            f"{', '.join(map(repr, lost[:3]))}, so ids of texts with them "
+            "differ.",
+            stacklevel=3,
+        )
 
 
 def _refuse(directory):

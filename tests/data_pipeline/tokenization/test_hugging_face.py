@@ -270,6 +270,9 @@ def test_no_tokenizer(tmp_path):
         read_tokenizer(tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no directory"):
         read_tokenizer(tmp_path / "absent")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nthe\n")
+    with pytest.raises(FileNotFoundError, match="vocab.txt is of WordPiece"):
+        read_tokenizer(tmp_path)
     file = tmp_path / "x.model"
     file.write_bytes(b"")
     with pytest.raises(FileNotFoundError, match="x.model is a file"):
@@ -410,6 +413,20 @@ def test_warns_of_other_preprocessing(directory):
     change(directory / "tokenizer.json", normalizer={"type": "NFC"})
     with pytest.warns(UserWarning, match="accents.*; .* normalizer NFC"):
         read_tokenizer(directory)
+
+
+def test_warns_of_pieces_that_hugging_face_never_makes(tmp_path, model_proto):
+    """Vowel signs, which it drops with the marks that combine."""
+    model = ModelProto.FromString(model_proto)
+    for number, piece in enumerate(["\u0915\u093f", "\u0e31", "か", "क"], 1):
+        model.pieces[-number].piece = piece
+    tokenizer = Tokenizer.from_model_proto(model.SerializeToString())
+    normal = sum(x.type == model_file.NORMAL for x in model.pieces)
+    message = (
+        f"never makes 2 of the {normal} pieces .{2 / normal:.1%}., such as"
+    )
+    with pytest.warns(UserWarning, match=message):
+        write_tokenizer(tokenizer, tmp_path / "model")
 
 
 @pytest.mark.filterwarnings("error")
