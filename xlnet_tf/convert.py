@@ -99,8 +99,11 @@ def main(argv=None):
         model, source, head = read(arguments)
         tokenizer = read_its_tokenizer(arguments)
         if tokenizer is not None:
-            pieces = tokenizer.vocabulary_size
-            check_vocabulary(pieces, model.config.vocabulary_size)
+            check_vocabulary(
+                tokenizer.vocabulary_size,
+                model.config.vocabulary_size,
+                "Give the model's with --tokenizer",
+            )
     sys.stdout.write(description(model, source, head, arguments.gelu))
     sys.stdout.flush()
     with command_line.warnings_in_a_line():

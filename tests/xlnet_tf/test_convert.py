@@ -251,7 +251,7 @@ def test_wrong_arguments_are_one_line(tmp_path, capsys):
         (["--task", "XLNetBackbone", "--tokenizer", "nope"], "nope"),
         (
             ["--task", "XLNetBackbone", "--tokenizer", file],
-            "the tokenizer has 300 pieces and the model 31",
+            "300 pieces and the model 120 tokens. Give the model's with",
         ),
     ]:
         assert run("--from", RELEASED, "--to", tmp_path / "x", *arguments) == 1
