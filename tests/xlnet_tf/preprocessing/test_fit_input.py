@@ -522,7 +522,7 @@ def test_a_tokenizer_of_another_model_is_not_taken(tmp_path):
     small = xlnet_tf.XLNetBackbone(tiny_config(vocabulary_size=50))
     with pytest.raises(ValueError, match="has 300 pieces and the model 50"):
         xlnet_tf.XLNetTextRegressor(small, preprocessor=preprocessor())
-    # A table that is filled up, or has added tokens, is larger, but not so much.
+    # A table that is filled up, or has added tokens, is a little larger.
     filled = xlnet_tf.XLNetBackbone(tiny_config(vocabulary_size=320))
     xlnet_tf.XLNetTextRegressor(filled, preprocessor=preprocessor())
     large = xlnet_tf.XLNetBackbone(tiny_config(vocabulary_size=600))
