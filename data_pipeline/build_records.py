@@ -220,12 +220,15 @@ def _long_sentences_warning(manifest):
         f"have room for {room:,}: B seldom follows on A, which "
         "next-sentence prediction needs. "
     )
-    if manifest.text_format == "sentences":
-        return f"{text}Divide long lines, or raise --sequence-length.\n"
-    return (
-        f"{text}Few ends of sentences were found; if a line is a sentence, "
-        "give --text-format sentences.\n"
+    advice = {
+        "sentences": "Divide long lines, or raise --sequence-length.",
+        "running": "Few ends of sentences were found: if a line is a sentence, "
+        "give --text-format sentences.",
+    }.get(
+        manifest.text_format,
+        "A mark before a capital letter ends a sentence, and few were found.",
     )
+    return f"{text}{advice}\n"
 
 
 def _held_out_warning(manifest, asked):

@@ -69,15 +69,15 @@ _LONG_SENTENCES = 400
 # The first lines of JSON: an object, or an array of objects or of strings.
 _JSON = re.compile(r'(\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:|\[\s*"')
 # A line that is one tag; an attribute may hold ">".
-_TAG_LINE = re.compile(r"</?([A-Za-z][\w.:-]*)(?:\s(?:(?!</).)*)?>")
+_TAG_LINE = re.compile(r"</?(?!unk>)([A-Za-z][\w.:-]*)(?:\s(?:(?!</).)*)?>")
 # Beginnings of lines that are not text: tags, the headers of FASTA, and the
 # lines around the text of a book of Project Gutenberg.
 _GUTENBERG = "*** "
 _MARKUP = re.compile(
-    r"</?(?!unk>)[A-Za-z][^<>]*>|>\S"
+    r"</?(?!unk>)[A-Za-z|][^<>]*>|>\S"
     r"|\*\*\* (?:START|END) OF (?:THE|THIS) PROJECT GUTENBERG"
 )
-_MARKUP_SHARE = 0.01  # of the lines
+_FEW_MARKS, _MARKUP_SHARE = 2, 0.01  # lines, and of all lines
 _FEW_ENDS = (
     "warning: few ends of sentences are found in this text. If a line is a "
     "sentence, or a text of its own, give --text-format sentences"
@@ -359,7 +359,7 @@ class _Head(typing.NamedTuple):
             for sentence in split_sentences("\n".join(lines))
         )
         is_marked = told != "jsonl" and (
-            len(marks) > _MARKUP_SHARE * counts["lines"]
+            len(marks) > min(_FEW_MARKS, _MARKUP_SHARE * counts["lines"])
             or any(line.startswith(_GUTENBERG) for line in marks)
         )
         return cls(counts, told, marks[0][:60] if is_marked else None)

@@ -315,6 +315,7 @@ def test_markup_is_told_of(tmp_path):
         ("<!DOCTYPE html>\n<html>\n<p>One.\n", "'<html>'"),
         ("<doc>\n<p>\nOne.\n</p>\n</doc>\n", "'<p>'"),
         (f"A book\n\n{book}\n" + 200 * "It was\nso. It is.\n\n", f"'{book}'"),
+        (200 * "One is\ntwo. It is.\n" + 3 * "<|end|>\n", "'<|end|>'"),
         (" <unk> is . \n\n It is\n <unk> now . It is .\n", None),
         ("He wrote:\n\n> a quote\n> of two. Yes.\n", None),
         (200 * "One is\ntwo. It is.\n" + "<br>\n", None),
