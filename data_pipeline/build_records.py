@@ -166,6 +166,7 @@ def _warnings(manifest, tokenizer, settings):
         _unknown_warning(totals, tokenizer),
         accents_note(totals.get("dropped_accents", 0), totals["characters"]),
         _few_targets_warning(manifest),
+        _long_sentences_warning(manifest),
         _held_out_warning(manifest, settings.validation_fraction),
     ]
 
@@ -211,6 +212,30 @@ def _few_targets_warning(manifest):
         "scripts without spaces between words are too long. Build with --spans "
         "subwords, except for the objective causal, which predicts all."
     )
+
+
+def _long_sentences_warning(manifest):
+    """The warning about sentences in which B can seldom follow on A, str."""
+    totals = manifest.totals
+    mean = totals["tokens"] / max(1, totals["sentences"])
+    room = manifest.sequence_length - manifest.reuse_length - 3
+    # Then B follows on A in a fifth of the pairs, instead of half of them.
+    if mean <= 2 * room:
+        return ""
+    text = (
+        f"warning: a sentence has {mean:,.0f} tokens on average, and A and B "
+        f"have room for {room:,}: B seldom follows on A, which "
+        "next-sentence prediction needs. "
+    )
+    advice = {
+        "sentences": "Divide long lines, or raise --sequence-length.",
+        "running": "Few ends of sentences were found: if a line is a sentence, "
+        "give --text-format sentences.",
+    }.get(
+        manifest.text_format,
+        "A mark before a capital letter ends a sentence, and few were found.",
+    )
+    return text + advice
 
 
 def _held_out_warning(manifest, asked):

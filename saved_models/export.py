@@ -208,15 +208,10 @@ def _save(module, traced, directory, name):
 def _check(model, tokenizer, settings):
     from saved_models.signatures import signatures_for
     from xlnet_tf.preprocessing.preprocessor import check_positions
+    from xlnet_tf.preprocessing.preprocessor import check_vocabulary
 
     config = getattr(model, "backbone", model).config
-    vocabulary_size = config.vocabulary_size
-    if tokenizer.vocabulary_size != vocabulary_size:
-        raise ValueError(
-            f"the tokenizer has {tokenizer.vocabulary_size} pieces and the "
-            f"model {vocabulary_size} tokens. Give the tokenizer that the "
-            "model was trained with."
-        )
+    check_vocabulary(tokenizer.vocabulary_size, config.vocabulary_size)
     longest = max(
         settings.sequence_length or 0, *settings.seq_length_buckets, 0
     )

@@ -94,11 +94,18 @@ def main(argv=None):
             f"--dtype {arguments.dtype} is for presets, not for "
             f"--format {arguments.format}."
         )
+    from xlnet_tf.preprocessing.preprocessor import check_vocabulary
+
     check_backend("conversion", ())
     with command_line.warnings_in_a_line():
         model, source, head = read(arguments)
         tokenizer = read_its_tokenizer(arguments)
-        check_vocabulary(model, tokenizer)
+        if tokenizer is not None:
+            check_vocabulary(
+                tokenizer.vocabulary_size,
+                model.config.vocabulary_size,
+                "Give the model's with --tokenizer",
+            )
     command_line.print_lines(*description(model, source, head, arguments.gelu))
     with command_line.warnings_in_a_line():
         write(model, target, arguments.format, tokenizer, head, arguments.dtype)
@@ -233,18 +240,6 @@ def read_its_tokenizer(arguments):
     if own is not None and as_model_path(arguments.tokenizer).is_file():
         lowercase = own.lowercase
     return load_tokenizer(arguments.tokenizer, lowercase)
-
-
-def check_vocabulary(model, tokenizer):
-    """Refuse a tokenizer with more pieces than the model has."""
-    if tokenizer is None:
-        return
-    pieces, size = tokenizer.vocabulary_size, model.config.vocabulary_size
-    if pieces > size:
-        raise ValueError(
-            f"the tokenizer has {pieces} pieces and the model {size}; they do "
-            "not belong together. Give the model's with --tokenizer."
-        )
 
 
 def write(model, target, form, tokenizer=None, head=None, dtype="float32"):

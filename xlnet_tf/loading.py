@@ -19,6 +19,7 @@ from data_pipeline.base.models import read_results
 from xlnet_tf.keras_file import load_keras_file
 from xlnet_tf.model.backbones import BACKBONES
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
+from xlnet_tf.preprocessing.preprocessor import check_vocabulary
 from xlnet_tf.tasks.choices import XLNetMultipleChoice
 from xlnet_tf.tasks.choices import XLNetRanker
 from xlnet_tf.tasks.multi_label_classifier import XLNetMultiLabelClassifier
@@ -176,7 +177,7 @@ class StoredModel:
             ValueError: if it is damaged, or has other pieces than the model.
         """
         own = self.tokenizer(lowercase)
-        size, found = model.config.vocabulary_size, own
+        found = own
         if given is not None:
             if own is not None and lowercase is None:
                 lowercase = own.lowercase if as_path(given).is_file() else None
@@ -184,13 +185,13 @@ class StoredModel:
         if found is None:
             raise FileNotFoundError(_no_tokenizer(self.path))
         pieces = found.vocabulary_size
-        if pieces > size or (own is not None and pieces != own.vocabulary_size):
+        if own is not None and pieces != own.vocabulary_size:
             raise ValueError(
-                f"the tokenizer of {given or self.path} has {pieces:,} pieces, "
-                f"and the model "
-                f"{size if own is None else own.vocabulary_size:,}. Give the "
-                "tokenizer that the model was trained with."
+                f"the tokenizer of {given} has {pieces:,} pieces, and that of "
+                f"the model {own.vocabulary_size:,}. Give the tokenizer that "
+                "the model was trained with."
             )
+        check_vocabulary(pieces, model.config.vocabulary_size)
         return found
 
     def results(self):
@@ -232,9 +233,11 @@ def load_tokenizer(path, lowercase=None):
 
 
 def _no_tokenizer(path):
+    from data_pipeline.tokenization.hugging_face import what_is_missing
+
     return (
-        f"there is no tokenizer (spiece.model, tokenizer.json) in {path}; give "
-        "the model's with --tokenizer."
+        f"there is no tokenizer (spiece.model, tokenizer.json) in {path}. "
+        f"{what_is_missing(path)} --tokenizer names one that is elsewhere."
     )
 
 

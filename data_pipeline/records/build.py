@@ -211,6 +211,7 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
     splits, names = _placed_shards(directory, built, settings)
     totals = {
         "documents": sum(part.documents for part in built),
+        "sentences": sum(part.sentences for part in built),
         "characters": sum(part.characters for part in built),
         "tokens": sum(part.tokens for part in built),
         "unknown_tokens": sum(part.unknown for part in built),

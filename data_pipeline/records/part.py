@@ -57,6 +57,7 @@ class BuiltPart(typing.NamedTuple):
     written_unknown: int  # occurrences of a literal <unk> in the text
     dropped_accents: int  # characters that lose one, or are one
     targets: int  # of all records
+    sentences: int
 
 
 def finished_part(directory, split, number, documents, tokenizer, settings):
@@ -180,6 +181,7 @@ def build_part(directory, split, number, documents, tokenizer, settings):
         sum(document.text.count(UNKNOWN) for document in documents),
         accents,
         targets,
+        len(stream.sentence_starts) + 1,
     )
 
 

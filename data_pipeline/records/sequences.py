@@ -96,7 +96,8 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
     A begins after the reused tokens and ends with a sentence. With
     probability 1/2 B follows on A (`is_next` 1), else B is a random piece of
     the stream that begins and ends with sentences (`is_next` 0). The longer
-    of the two is truncated on its right until both fit.
+    of the two is truncated on its right until both fit. Where a sentence is
+    longer than that, a random B begins within it.
 
     With `reuse_length` 0 the next sequence begins behind A, or behind B if it
     follows on A.
@@ -198,7 +199,11 @@ def split_a_and_b(num_tokens, sentence_starts, begin, room, rng):
         b_begin = int(rng.integers(num_tokens - wanted))
         b_end = b_begin + wanted
         before = bisect.bisect_right(sentence_starts, b_begin)
-        b_begin = sentence_starts[before - 1] if before else 0
+        start = sentence_starts[before - 1] if before else 0
+        # Unlike the release: B would always be the same few beginnings of
+        # sentences where a text has few of them.
+        if b_begin - start < room:
+            b_begin = start
         after = bisect.bisect_left(sentence_starts, b_end)
         if after < len(sentence_starts):
             b_end = sentence_starts[after]

@@ -256,7 +256,8 @@ def _opened(path, file):
 def _members(archive):
     """dict of the name of each file of an archive to its ZipInfo or TarInfo."""
     if isinstance(archive, zipfile.ZipFile):
-        files = {x.filename: x for x in archive.infolist()}
+        # Some programs of Windows write backslashes.
+        files = {x.filename.replace("\\", "/"): x for x in archive.infolist()}
     else:
         files = {x.name: x for x in archive if not x.isdir()}
     # Names may begin with "./". In a .zip, those of folders end with "/".

@@ -20,6 +20,8 @@ from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
 
 CHUNK_BYTES = 1 << 20
+# What zstd says of a file that `zstd --ultra --long=31` wrote.
+_WIDE_WINDOW = "requires too much memory"
 # What libraries raise where compressed data or an archive is damaged.
 _DAMAGE = (
     EOFError,
@@ -55,7 +57,7 @@ def import_pyarrow(what):
 def _open_zstd(file):
     """The decompressed bytes of a .zst file, of one frame or several.
 
-    Its window may be 128 MiB at most.
+    Its window may be 128 MiB at most, see `_WIDE_WINDOW`.
     """
     pyarrow = import_pyarrow("a .zst file")
     return pyarrow.CompressedInputStream(
@@ -154,6 +156,11 @@ def damage_named(path):
         is_damage = isinstance(error, _DAMAGE)
         if not is_damage and error.errno not in (None, errno.EINVAL):
             raise
+        if _WIDE_WINDOW in str(error):
+            raise TextError(
+                f"{path}: the compressed file has a window above 128 MiB, "
+                f"which is not read. Decompress it: zstd -d --long=31 {path}"
+            ) from None
         raise TextError(
             f"{path}: the compressed file is damaged, cut short or of another "
             f"kind ({error}). Fetch it again."

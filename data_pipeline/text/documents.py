@@ -15,16 +15,22 @@ Text formats:
 Parquet, Arrow and Feather files have a document a row whatever the format is:
 of running text, or for "sentences" of a sentence a line.
 
-"auto" takes .jsonl and .json for "jsonl", .csv and .tsv for "csv", and guesses
-one format for all other files of text: in their first 65,536 characters, blank
-lines separate blocks. If blocks have two lines or more on average and at least
-4 of 5 lines end like a sentence, the format is "sentences", else "running".
+"auto" takes .jsonl and .json for "jsonl", .csv and .tsv for "csv". Of the other
+files of text, those that begin as JSON are "jsonl", and one format is guessed
+for the rest: in their first 65,536 characters, blank lines separate blocks. If
+blocks have two lines or more on average and at least 4 of 5 lines end like a
+sentence, the format is "sentences", else "running".
+
+Where the first line of a file is a tag, such as `<doc id="1">`, lines that are
+this tag or its end (`</doc>`) are no text, and end a document.
 
 A line of text above 800,000 characters counts as several. One of jsonl and a
 row must not have more than 64 million: it is a document, held in memory.
 """
 
+import collections
 import copy
+import itertools
 import os
 import re
 import typing
@@ -58,6 +64,24 @@ _HEAD_CHARACTERS = 1 << 16
 # Files whose beginnings are examined, spread evenly over a larger corpus.
 _HEADS = 256
 _LINE_ENDS_SENTENCE = re.compile(r"[.!?…。！？][\"'”’»)\]」』]*$")
+# Characters for each end of a sentence that is found; above it, few are.
+_LONG_SENTENCES = 400
+# The first lines of JSON: an object, or an array of objects or of strings.
+_JSON = re.compile(r'(\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:|\[\s*"')
+# A line that is one tag; an attribute may hold ">".
+_TAG_LINE = re.compile(r"</?(?!unk>)([A-Za-z][\w.:-]*)(?:\s(?:(?!</).)*)?>")
+# Beginnings of lines that are not text: tags, the headers of FASTA, and the
+# lines around the text of a book of Project Gutenberg.
+_GUTENBERG = "*** "
+_MARKUP = re.compile(
+    r"</?(?!unk>)[A-Za-z|][^<>]*>|>\S"
+    r"|\*\*\* (?:START|END) OF (?:THE|THIS) PROJECT GUTENBERG"
+)
+_FEW_MARKS, _MARKUP_SHARE = 2, 0.01  # lines, and of all lines
+_FEW_ENDS = (
+    "warning: few ends of sentences are found in this text. If a line is a "
+    "sentence, or a text of its own, give --text-format sentences"
+)
 
 
 class Document(typing.NamedTuple):
@@ -141,15 +165,18 @@ class Reader(typing.NamedTuple):
             if self.text_format == "sentences" and not self.knows_names:
                 form, texts = "sentences", map(_without_blank_lines, texts)
             return (Document(text, form) for text in texts)
-        named = _format_of_name(path) if self.knows_names else None
-        text_format = named or self.text_format
-        if text_format in _ROW_READERS:
-            texts = _ROW_READERS[text_format](
-                path, self.encoding, self.on_bad_text, self.text_field, log
+        text_format = self.text_format
+        file = path, self.encoding, self.on_bad_text
+        if self.knows_names:
+            text_format = (
+                _format_of_name(path)
+                or _format_of_beginning(_head_lines(*file))
+                or text_format
             )
+        if text_format in _ROW_READERS:
+            texts = _ROW_READERS[text_format](*file, self.text_field, log)
             return (Document(text, "running") for text in texts)
-        read = _READERS[text_format]
-        return read(path, self.encoding, self.on_bad_text, log)
+        return _READERS[text_format](*file, log)
 
 
 class Corpus:
@@ -172,8 +199,8 @@ class Corpus:
         on_bad_text: str.
         text_field: str.
         reader: Reader.
-        guess: str, what "auto" took and what differs from it, or None where
-            nothing was guessed.
+        guess: str, lines about what "auto" took, what differs from it, and
+            what looks wrong; None if there is nothing to say.
 
     Raises:
         FileNotFoundError: no file matches.
@@ -204,8 +231,8 @@ class Corpus:
         checked = text_lines.checked_encoding(encoding)
         self.files = find_files(patterns)
         is_auto = text_format == "auto"
-        if is_auto:
-            text_format = self._guessed_format(checked)
+        if text_format not in _ROW_READERS:
+            text_format = self._examine(checked)
         self.reader = Reader(
             text_format, is_auto, checked, on_bad_text, text_field
         )
@@ -225,62 +252,142 @@ class Corpus:
         corpus.reader = self.reader._replace(piece_characters=piece_characters)
         return corpus
 
-    def _guessed_format(self, encoding):
+    def _examine(self, encoding):
+        """Look at the beginnings of files; returns the format, and says it."""
+        is_auto = self.text_format == "auto"
         texts = [path for path in self.files if not is_columnar(path)]
-        files = [path for path in texts if _format_of_name(path) is None]
+        files = [
+            path for path in texts if not is_auto or not _format_of_name(path)
+        ]
         if not files:
-            return _format_of_name(texts[0]) if texts else "running"
+            named = _format_of_name(texts[0]) if texts else "running"
+            return named if is_auto else self.text_format
         step = -(-len(files) // _HEADS)
         heads = {
             path: _Head.of(path, encoding, self.on_bad_text)
             for path in files[::step]
         }
-        whole = _Head(*map(sum, zip(*heads.values(), strict=True)))
-        others = [
-            path
-            for path, head in heads.items()
-            if head.lines and head.text_format != whole.text_format
-        ]
-        self.guess = f"the text format was guessed: {whole.text_format}"
-        if others:
-            self.guess += (
-                f", though {len(others)} of {len(heads)} files look otherwise, "
-                f"such as {others[0]}; name it by --text-format"
+        text_format, notes = self.text_format, []
+        if is_auto:
+            text_format, notes = _guess(heads)
+        marked = [path for path, head in heads.items() if head.markup]
+        if marked:
+            path = marked[0]
+            notes.append(
+                f"warning: lines of markup, such as {heads[path].markup!r} in "
+                f"{path} ({len(marked)} of {len(heads)} files), are read as "
+                'text. Take them out first: "Text" in docs/records.md'
             )
-        return whole.text_format
+        self.guess = "\n".join(notes) or None
+        return text_format
+
+
+def _guess(heads):
+    """Format of most files, and lines about it and about the others."""
+    guessed = [head for head in heads.values() if not head.told]
+    if guessed:
+        whole = _Head(sum((x.counts for x in guessed), collections.Counter()))
+    else:
+        whole = next(iter(heads.values()))
+    text_format = whole.text_format
+    others = [
+        path
+        for path, head in heads.items()
+        if head.counts["lines"] and head.text_format != text_format
+    ]
+    told = [path for path in others if heads[path].told]
+    others = [path for path in others if path not in told]
+    note = f"the text format was guessed: {text_format}"
+    if others:
+        note += (
+            f", though {len(others)} of {len(heads)} files look otherwise, "
+            f"such as {others[0]}; name it by --text-format"
+        )
+    if told:
+        note += (
+            f"; {heads[told[0]].told} for files that begin so, {len(told)} of "
+            f"{len(heads)}, such as {told[0]}"
+        )
+    running = [x.counts for x in heads.values() if x.text_format == "running"]
+    counts = sum(running, collections.Counter())
+    if counts["characters"] > _LONG_SENTENCES * max(1, counts["sentence_ends"]):
+        return text_format, [note, _FEW_ENDS]
+    return text_format, [note]
 
 
 class _Head(typing.NamedTuple):
-    """Counts of the first characters of a file."""
+    """What the first characters of a file look like.
 
-    lines: int
-    blocks: int
-    ended: int
+    `counts` are a Counter of its `lines`, its `blocks` between blank lines,
+    its lines that `ended` like a sentence, its `characters` and the
+    `sentence_ends` in running text.
+    `told` is the format if the beginning tells it, and `markup` a line of
+    markup if it has many, else None.
+    """
+
+    counts: collections.Counter
+    told: str | None = None
+    markup: str | None = None
 
     @property
     def text_format(self):
+        if self.told:
+            return self.told
+        lines = self.counts["lines"]
         is_sentences = (
-            self.lines >= 2 * self.blocks and 5 * self.ended >= 4 * self.lines
+            lines >= 2 * self.counts["blocks"]
+            and 5 * self.counts["ended"] >= 4 * lines
         )
         return "sentences" if is_sentences else "running"
 
     @classmethod
-    def of(cls, path, encoding, on_bad_text):
-        lines = blocks = ended = size = 0
-        in_block = False
-        for line in text_lines.read_lines(
-            path, encoding, on_bad_text, longest=_HEAD_CHARACTERS
-        ):
-            size += len(line) + 1
-            line = line.strip()
-            if line:
-                lines += 1
-                blocks += not in_block
-                ended += bool(_LINE_ENDS_SENTENCE.search(line))
+    def of(cls, *file):
+        lines = list(_head_lines(*file))
+        told = _format_of_beginning(lines)
+        tag = told and _tag(next(filter(None, lines)))
+        counts, in_block, marks = collections.Counter(), False, []
+        for line in lines:
+            if line and not (tag and _tag(line) == tag):
+                counts["lines"] += 1
+                counts["blocks"] += not in_block
+                counts["ended"] += bool(_LINE_ENDS_SENTENCE.search(line))
+                counts["characters"] += len(line)
+                marks += [line] * bool(_MARKUP.match(line))
             in_block = bool(line)
-            if size > _HEAD_CHARACTERS:
-                break
-        return cls(lines, blocks, ended)
+        counts["sentence_ends"] = sum(
+            bool(_LINE_ENDS_SENTENCE.search(sentence))
+            for sentence in split_sentences("\n".join(lines))
+        )
+        is_marked = told != "jsonl" and (
+            len(marks) > min(_FEW_MARKS, _MARKUP_SHARE * counts["lines"])
+            or any(line.startswith(_GUTENBERG) for line in marks)
+        )
+        return cls(counts, told, marks[0][:60] if is_marked else None)
+
+
+def _head_lines(*file):
+    """Yield the lines in the first characters of a file, stripped."""
+    size = 0
+    for line in text_lines.read_lines(*file, longest=_HEAD_CHARACTERS):
+        yield line.strip()
+        size += len(line) + 1
+        if size > _HEAD_CHARACTERS:
+            return
+
+
+def _format_of_beginning(lines):
+    """The text format that the first lines of a file tell, or None."""
+    first = list(itertools.islice(filter(None, lines), 3))
+    if _JSON.match(" ".join(first)):
+        return "jsonl"
+    # The tags end documents, so blank lines do not.
+    return "running" if first and _tag(first[0]) else None
+
+
+def _tag(line):
+    """The name of the tag that a line is, or None."""
+    match = _TAG_LINE.fullmatch(line.strip())
+    return match and match[1]
 
 
 def _format_of_name(path):
@@ -362,8 +469,8 @@ class PartPlanner:
 
 def _read_sentences(*file):
     lines, characters = [], 0
-    for line in text_lines.read_lines(*file, _LONGEST_LINE):
-        line = line.strip()
+    for line in _lines(*file):
+        line = (line or "").strip()
         if line:
             lines.append(line)
             characters += len(line) + 1
@@ -376,17 +483,27 @@ def _read_sentences(*file):
 
 def _read_running(*file):
     lines, characters = [], 0
-    for line in text_lines.read_lines(*file, _LONGEST_LINE):
-        lines.append(line)
-        characters += len(line) + 1
+    # The last document ends as at a tag.
+    for line in itertools.chain(_lines(*file), [None]):
+        if line is not None:
+            lines.append(line)
+            characters += len(line) + 1
         # At the end of a paragraph, or of a line if the paragraph is too long.
-        limit = DOCUMENT_CHARACTERS * (1 if not line.strip() else 4)
-        if characters >= limit:
-            yield Document("\n".join(lines), "running")
+        limit = DOCUMENT_CHARACTERS * (1 if not (line or "").strip() else 4)
+        if line is None or characters >= limit:
+            text = "\n".join(lines)
+            if text.strip():
+                yield Document(text, "running")
             lines, characters = [], 0
-    text = "\n".join(lines)
-    if text.strip():
-        yield Document(text, "running")
+
+
+def _lines(*file):
+    """Yield the lines of a file, None for the tag that begins it."""
+    tag, is_first = None, True
+    for line in text_lines.read_lines(*file, _LONGEST_LINE):
+        if is_first and line.strip():
+            tag, is_first = _tag(line), False
+        yield None if tag and _tag(line) == tag else line
 
 
 def _without_blank_lines(text):

@@ -62,13 +62,22 @@ def read_json_lines(path, encoding, on_bad_text, field, log=None):
             _leave_out(
                 f"{path}:{number}: {error} Every line must be one object "
                 f'like {{"{field}": "..."}}; `on_bad_text` (--on-bad-text '
-                "skip) leaves out others.",
+                f"skip) leaves out others.{_way_to_lines(line)}",
                 on_bad_text,
                 log,
             )
             continue
         if _has_text(text, log):
             yield text
+
+
+def _way_to_lines(line):
+    """What to do about JSON that is not an object a line, str."""
+    if line.lstrip().startswith("["):
+        return " Make lines of an array's objects by: jq -c '.[]' FILE"
+    if line.strip() == "{":
+        return " Make a line of each object by: jq -c . FILE"
+    return ""
 
 
 def _text_of(line, field):
@@ -84,6 +93,8 @@ def _text_of(line, field):
         raise ValueError(
             f"the line is not JSON that can be read ({error})."
         ) from None
+    if isinstance(value, list):
+        raise ValueError("the JSON is an array.")
     names = [field]
     if isinstance(value, dict) and field not in value:
         names = field.split(".")
@@ -93,7 +104,10 @@ def _text_of(line, field):
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ValueError(f'the JSON has no string field "{field}".')
+        raise ValueError(
+            f'the JSON has no string field "{field}". Name yours by '
+            "`text_field` (--text-field)."
+        )
     return value
 
 

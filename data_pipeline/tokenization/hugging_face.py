@@ -11,6 +11,7 @@ has an example of each.
 """
 
 import json
+import unicodedata
 import warnings
 
 from data_pipeline.base.checksums import add_checksums
@@ -35,6 +36,7 @@ MODEL_FILE = "spiece.model"
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 ADDED_TOKENS_FILE = "added_tokens.json"
+WORD_PIECES_FILE = "vocab.txt"
 # All that `read_tokenizer` reads.
 _FILES = (
     *(PRESET_FILE, MODEL_FILE, TOKENIZER_FILE, CONFIG_FILE),
@@ -265,6 +267,29 @@ def write_tokenizer(tokenizer, directory):
         json.dumps(values, ensure_ascii=False).encode(),
     )
     add_checksums(directory, [MODEL_FILE, CONFIG_FILE, TOKENIZER_FILE])
+    _warn_of_marks(model)
+
+
+def _warn_of_marks(model):
+    """Warn of pieces that Hugging Face's tokenizer never makes.
+
+    It drops every mark, the release those alone that combine.
+    """
+    pieces = [x.piece for x in model.pieces if x.type == model_file.NORMAL]
+    lost = [
+        piece
+        for piece in pieces
+        if any(unicodedata.category(character)[0] == "M" for character in piece)
+    ]
+    if lost:
+        warnings.warn(
+            "Hugging Face's tokenizer drops vowel signs and other marks that "
+            f"are read here: it never makes {len(lost):,} of the "
+            f"{len(pieces):,} pieces ({len(lost) / len(pieces):.1%}), such as "
+            f"{', '.join(map(repr, lost[:3]))}, so ids of texts with them "
+            "differ.",
+            stacklevel=3,
+        )
 
 
 def _refuse(directory):
@@ -280,9 +305,20 @@ def _refuse(directory):
         )
     raise FileNotFoundError(
         f"there is no tokenizer in {directory}: expected {MODEL_FILE}, "
-        f"{TOKENIZER_FILE} or {PRESET_FILE}. Copy the one that came with the "
-        "weights."
+        f"{TOKENIZER_FILE} or {PRESET_FILE}. {what_is_missing(directory)}"
     )
+
+
+def what_is_missing(directory):
+    """What to do where a model directory has no tokenizer to be read, str."""
+    for name in (WORD_PIECES_FILE, TOKENIZER_FILE):
+        if (as_path(directory) / name).is_file():
+            return (
+                f"Its {name} is of WordPiece or another tokenizer than "
+                "XLNet's, which is not read: this model can only be given "
+                "token ids that its own tokenizer made, in Python."
+            )
+    return "Copy the one that came with the weights."
 
 
 def _read_lowercase(values, config, directory):

@@ -7,6 +7,7 @@ the comma after a digit. See `cleaning`.
 
 import hashlib
 import os
+import re
 
 import numpy as np
 import sentencepiece
@@ -32,6 +33,8 @@ MAX_PIECE_BYTES = 1000
 # The released model has 0.8 MB, those of 250,000 pieces 5 MB.
 _MOST_BYTES = 2**26
 
+# Lines of a `vocab.txt` of BERT's.
+_WORD_PIECES = re.compile(rb"^\[(UNK|CLS|SEP)\]\r?$", re.MULTILINE)
 _TRAIN = "python -m data_pipeline.train_tokenizer"
 
 
@@ -371,7 +374,10 @@ def _load(model_proto, source):
             raise RuntimeError("the file is empty")
         processor.LoadFromSerializedProto(model_proto)
     except RuntimeError as error:
-        raise _unfit(source, model_file.refusal(error)) from error
+        reason = model_file.refusal(error)
+        if _WORD_PIECES.search(model_proto):
+            reason = "it is the vocabulary of a WordPiece tokenizer, as BERT's"
+        raise _unfit(source, reason) from error
     return processor
 
 

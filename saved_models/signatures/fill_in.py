@@ -67,7 +67,7 @@ class PretrainerSignatures(EmbeddingSignatures):
             )
         super().__init__(model, tokenizer, settings)
         self._word_mark = tokenizer.piece_to_id(BLANK)
-        pieces = map(tokenizer.id_to_piece, range(vocabulary_size))
+        pieces = map(tokenizer.id_to_piece, range(tokenizer.vocabulary_size))
         with tf.device("CPU:0"):  # GPUs hold no strings
             self._pieces = tf.constant(list(pieces))
         self._generation = None

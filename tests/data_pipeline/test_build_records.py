@@ -409,6 +409,28 @@ def test_few_targets_are_told(corpus, tmp_path, capsys):
     assert said not in capsys.readouterr().out
 
 
+def test_long_sentences_are_told(corpus, tmp_path, capsys):
+    """In which B seldom follows on A, with the way out of each format."""
+    text, said = tmp_path / "text.txt", "B seldom follows on A"
+    line = "the cat sat on a mat and saw a dog"
+    for text_format, lines, advice in (
+        ("running", [line] * 300, "give --text-format sentences."),
+        ("sentences", [30 * f"{line} "] * 20, "Divide long lines"),
+        ("jsonl", ['{"text": "%s"}' % (30 * line)] * 20, "a capital letter"),
+        ("sentences", [line] * 300, None),
+    ):
+        text.write_text("\n".join(lines))
+        manifest = build(
+            *(corpus, tmp_path / "set", "--input", text, "--overwrite"),
+            *("--text-format", text_format),
+        )
+        output = capsys.readouterr().out
+        assert (said in output) == bool(advice), text_format
+        assert (advice or "wrote") in output, text_format
+        if advice is None:
+            assert manifest.totals["sentences"] == 300
+
+
 def test_one_line_errors(corpus, tmp_path, capsys, monkeypatch):
     def check(message):
         text = capsys.readouterr().err

@@ -7,6 +7,7 @@ outside of the checkout, with the wheel that a release uploads.
 
 import importlib.util
 import os
+import random
 import re
 import subprocess
 
@@ -55,6 +56,12 @@ def write_text(directory, files=8):
         file = directory / "text" / f"{number}.txt"
         lines = sentences[number::files]
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    draw = random.Random(0)
+    with open(directory / "proteins.fasta", "w", encoding="utf-8") as file:
+        for number in range(200):
+            residues = draw.choices("ACDEFGHIKLMNPQRSTVWY", k=180)
+            lines = ["".join(residues[i : i + 60]) for i in (0, 60, 120)]
+            file.write("\n".join([f">sp|P{number}|X of a cell", *lines, ""]))
     (directory / "reviews").mkdir()
     rows = [
         (sentence.replace('"', ""), ("bad", "good")[number % 2])
@@ -151,6 +158,7 @@ def test_build_md_and_the_guides_run(tmp_path, run):
         *("tokenizer", "records", "train", "settings", "finetune", "convert"),
         *("export", "client", "causal", "perplexity", "objective", "agreement"),
         *("continue", "generate", "generating", "score", "fill", "show"),
+        "proteins",
     }
     assert '"filled": "The ' in printed["export"]
     assert "100" in printed["agreement"]

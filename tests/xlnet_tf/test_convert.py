@@ -263,7 +263,7 @@ def test_wrong_arguments_are_one_line(tmp_path, capsys):
         (["--task", "XLNetBackbone", "--tokenizer", "nope"], "nope"),
         (
             ["--task", "XLNetBackbone", "--tokenizer", file],
-            "they do not belong together",
+            "300 pieces and the model 120 tokens. Give the model's with",
         ),
     ]:
         options = ("--from", RELEASED, "--to", tmp_path / "x", *arguments)

@@ -8,12 +8,16 @@ Shapes: B batch, N texts, T tokens.
 
 import base64
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 
 from xlnet_tf.preprocessing.files import PreprocessorPreset
+
+# Tables are filled up to a multiple of 64 or 128, and a few tokens are added.
+_MOST_UNUSED_TOKENS = 256
 
 
 class Preprocessor(PreprocessorPreset):
@@ -318,6 +322,34 @@ def check_positions(config, sequence_length):
             f"{config.max_positions}. Received: "
             f"sequence_length={sequence_length}."
         )
+
+
+def check_vocabulary(
+    num_pieces,
+    num_tokens,
+    advice="Give the tokenizer that the model was trained with",
+):
+    """Refuse a tokenizer of more pieces than a model has tokens.
+
+    A model may have more: tokens that were added, and rows that fill its table
+    up. None of them is ever predicted. Warns of very many.
+
+    Args:
+        num_pieces: int, of the tokenizer.
+        num_tokens: int, V of the model.
+        advice: str, what to do, without its full stop.
+
+    Raises:
+        ValueError: if it has more pieces.
+    """
+    text = (
+        f"the tokenizer has {num_pieces:,} pieces and the model {num_tokens:,} "
+        f"tokens. {advice}"
+    )
+    if num_pieces > num_tokens:
+        raise ValueError(f"{text}.")
+    if num_tokens - num_pieces > _MOST_UNUSED_TOKENS:
+        warnings.warn(f"{text}, if this is another.", stacklevel=3)
 
 
 def _find_layout(name):

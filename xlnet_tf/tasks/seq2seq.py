@@ -180,6 +180,9 @@ class XLNetSeq2Seq(LanguageModelTask):
         if training:
             seed = self.backbone.dropout_seed(features)
             features["dropout_seed"] = seed
+        if self.preprocessor is not None:
+            tokenizer = self.preprocessor.tokenizer
+            self._inputs.num_pieces = tokenizer.vocabulary_size
         features, rows = self._inputs(features, positions, training)
         # Where query rows predict, nothing reads the last layer's content.
         streams = "query" if self.next_token == "query" else "both"
@@ -353,10 +356,15 @@ class TargetInputs:
         config: XLNetConfig or BertConfig.
         target_corruption: float, the share of tokens that is corrupted.
         pseudo_mask_id: int, [P].
+
+    Attributes:
+        num_pieces: int, V; where a model has more tokens than its tokenizer
+            has pieces, the pieces.
     """
 
     def __init__(self, next_token, config, target_corruption, pseudo_mask_id):
         self.config = config
+        self.num_pieces = config.vocabulary_size
         self.target_corruption = target_corruption
         self.pseudo_mask_id = pseudo_mask_id
         self._make = getattr(self, f"_of_{next_token}")
@@ -453,7 +461,7 @@ class TargetInputs:
         """Tokens of which 80 % are masked and 10 % others; int32 [B, X]."""
         shape = ops.shape(token_ids)
         kind = _uniform(shape, seed, draw - 1)
-        others = self.config.vocabulary_size - _FIRST_PIECE
+        others = self.num_pieces - _FIRST_PIECE
         other = _uniform(shape, seed, draw - 2) * others
         other = ops.minimum(ops.cast(other, "int32"), others - 1) + _FIRST_PIECE
         return ops.where(

@@ -16,6 +16,7 @@ from xlnet_tf.preprocessing import fit_input
 from xlnet_tf.preprocessing.files import can_preprocess
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
 from xlnet_tf.preprocessing.preprocessor import check_positions
+from xlnet_tf.preprocessing.preprocessor import check_vocabulary
 from xlnet_tf.preprocessing.preprocessor import most_positions
 from xlnet_tf.preprocessing.strings import is_raw
 from xlnet_tf.preprocessing.strings import of_frame
@@ -207,12 +208,7 @@ class Task(Preset, BaseModel):
     def preprocessor(self, value):
         if value is not None:
             pieces = value.tokenizer.vocabulary_size
-            if pieces > self.config.vocabulary_size:
-                raise ValueError(
-                    f"the tokenizer has {pieces} pieces and the model "
-                    f"{self.config.vocabulary_size} tokens. Give the "
-                    "tokenizer that the model was trained with."
-                )
+            check_vocabulary(pieces, self.config.vocabulary_size)
             layout = self.config.layout
             if value.layout != layout:
                 raise ValueError(

@@ -16,6 +16,7 @@ from data_pipeline.objectives.pseudo_masked import PseudoMaskedReader
 from xlnet_tf.config import BertConfig
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.config import config_from_json
+from xlnet_tf.preprocessing.preprocessor import check_vocabulary
 from xlnet_tf.weights.preset import detect
 from xlnet_tf.weights.preset import read_config
 
@@ -31,15 +32,11 @@ def model_config(settings, manifest, values):
     Raises:
         ValueError: if they contradict each other.
     """
-    vocabulary_size = manifest.tokenizer["vocabulary_size"]
+    num_pieces = manifest.tokenizer["vocabulary_size"]
     where = ", ".join(map(str, record_sets(settings.records)[0]))
     config = _given_config(settings, manifest, values)
-    if config.vocabulary_size != vocabulary_size:
-        raise ValueError(
-            f"the model has {config.vocabulary_size} tokens and the tokenizer "
-            f"of the records in {where} has {vocabulary_size}. "
-            "Build the records with the model's tokenizer."
-        )
+    advice = f"Build the records in {where} with the model's tokenizer"
+    check_vocabulary(num_pieces, config.vocabulary_size, advice)
     if isinstance(config, BertConfig):
         _check_absolute_positions(config, settings, manifest)
         return config

@@ -350,11 +350,7 @@ def detect(path, config_file=None):
     elif (path / PARAMETERS_FILE).is_file():
         return "tensorflow"
     elif any(f.name.endswith(".index") for f in path.iterdir()):
-        raise FileNotFoundError(
-            f"{path} holds a TensorFlow checkpoint without its "
-            f"{RELEASED_CONFIG_FILE} (or {PARAMETERS_FILE}, if it is Model "
-            "Garden's); copy the one of the model it was trained from there."
-        )
+        return "tensorflow"  # which misses its config, or is another model's
     raise ValueError(
         f"{path} holds no model that is known: expected "
         f"{RELEASED_CONFIG_FILE} with xlnet_model.ckpt.*, Hugging Face's "
@@ -385,16 +381,23 @@ def _open_hugging_face(path, config_file):
 def _open_tensorflow(path, config_file):
     from xlnet_tf.weights.model_garden import ModelGardenSource
     from xlnet_tf.weights.released import ReleasedSource
+    from xlnet_tf.weights.released import check_is_xlnet
     from xlnet_tf.weights.tensorflow import TensorFlowCheckpoint
 
     directory = path if path.is_dir() else path.parent
     files = [directory / RELEASED_CONFIG_FILE, directory / PARAMETERS_FILE]
     found = [file for file in files if file.is_file()]
-    config_file = as_path(config_file or (found or files)[0])
     checkpoint = TensorFlowCheckpoint(path)
-    if checkpoint.has_objects:
-        return ModelGardenSource(checkpoint, config_file)
-    return ReleasedSource(checkpoint, config_file)
+    if not checkpoint.has_objects:
+        check_is_xlnet(checkpoint)
+    if not (config_file or found):
+        raise FileNotFoundError(
+            f"{path} holds a TensorFlow checkpoint without its "
+            f"{RELEASED_CONFIG_FILE} (or {PARAMETERS_FILE}, if it is Model "
+            "Garden's); copy the one of the model it was trained from there."
+        )
+    kind = ModelGardenSource if checkpoint.has_objects else ReleasedSource
+    return kind(checkpoint, as_path(config_file or found[0]))
 
 
 # Result of `detect` -> function of the path and the config's file.

@@ -33,6 +33,7 @@ from xlnet_tf.weights.tensorflow import norm
 
 CHECKPOINT_NAME = "xlnet_model.ckpt"
 _TABLE = "transformer/word_embedding/lookup_table"
+_TABLE_OF_BERT = "bert/embeddings/word_embeddings"
 _SLOTS = re.compile(
     r"(.*/)?(adam_[mv]|Adam(_1)?|Momentum|ExponentialMovingAverage"
     r"|beta[12]_power(_\d+)?|global_step|learning_rate)(/.*)?"
@@ -67,15 +68,8 @@ class ReleasedSource(TensorFlowSource):
 
     def __init__(self, checkpoint, config_file):
         super().__init__(checkpoint, config_file)
-        tables = [name for name in checkpoint.shapes if name.endswith(_TABLE)]
-        if len(tables) != 1:
-            raise ValueError(
-                f"{self.path} is not the checkpoint of an XLNet: expected one "
-                f"variable .../{_TABLE}, found {len(tables)}. It holds: "
-                f"{', '.join(sorted(checkpoint.shapes)[:5])}, ..."
-            )
         # "model/" in the release; an outer scope is the user's.
-        self.scope = tables[0].removesuffix(_TABLE)
+        self.scope = check_is_xlnet(checkpoint).removesuffix(_TABLE)
         self.outer = self.scope.removesuffix("model/")
 
     def heads(self):
@@ -125,6 +119,36 @@ class ReleasedSource(TensorFlowSource):
         inner = name.removeprefix(self.scope).removeprefix(self.outer)
         # Heads of other tasks do not belong to this model.
         return bool(_SLOTS.fullmatch(name) or _HEADS.match(inner))
+
+
+def check_is_xlnet(checkpoint):
+    """Refuse the checkpoint of another model.
+
+    Args:
+        checkpoint: TensorFlowCheckpoint.
+
+    Returns:
+        str, the name of its table of embeddings.
+
+    Raises:
+        ValueError: if it is not the checkpoint of an XLNet.
+    """
+    tables = [name for name in checkpoint.shapes if name.endswith(_TABLE)]
+    if len(tables) == 1:
+        return tables[0]
+    if any(name.endswith(_TABLE_OF_BERT) for name in checkpoint.shapes):
+        raise ValueError(
+            f"{checkpoint.prefix} is the TensorFlow 1 checkpoint of a BERT, "
+            "which is not read. Convert it to Hugging Face's format with "
+            "transformers 4 (pip install 'transformers<5'; "
+            "transformers-cli convert --model_type bert), and give that "
+            "directory."
+        )
+    raise ValueError(
+        f"{checkpoint.prefix} is not the checkpoint of an XLNet: expected one "
+        f"variable .../{_TABLE}, found {len(tables)}. It holds: "
+        f"{', '.join(sorted(checkpoint.shapes)[:5])}, ..."
+    )
 
 
 def backbone_table(scope="model/"):

@@ -76,6 +76,13 @@ class SafetensorsFiles:
             return handle.get_tensor(name)
         except SafetensorError as error:
             raise _damaged(file, error) from error
+        except (AttributeError, TypeError) as error:  # NumPy has no such type
+            dtype = handle.get_slice(name).get_dtype()
+            raise ValueError(
+                f"{file}: the tensor {name} is of the type {dtype}, which is "
+                "not read. Save the model with float32, float16 or bfloat16 "
+                "weights."
+            ) from error
 
 
 def _check_header(file):

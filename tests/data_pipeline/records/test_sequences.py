@@ -41,7 +41,10 @@ def random_stream(num_tokens, seed=0, longest=9):
 
 
 def plain_split(sentence_number, begin, room, log):
-    """The released function in plain loops, with the draws of ours."""
+    """The released function in plain loops, with the draws of ours.
+
+    Where a sentence began `room` tokens before a random B, B stays there.
+    """
     log = iter(log)
     length = len(sentence_number)
     if begin + room >= length:
@@ -59,11 +62,14 @@ def plain_split(sentence_number, begin, room, log):
         b_length = max(1, room - (a_end - begin))
         b_begin = next(log)
         b_end = b_begin + b_length
+        drawn = b_begin
         while (
             b_begin > 0
             and sentence_number[b_begin - 1] == sentence_number[b_begin]
         ):
             b_begin -= 1
+        if drawn - b_begin >= room:
+            b_begin = drawn
         while (
             b_end < length - 1
             and sentence_number[b_end - 1] == sentence_number[b_end]
@@ -157,7 +163,8 @@ def test_layout():
             expected = range(begin, begin + first)
             assert (row[:first] - 100).tolist() == list(expected)
             assert (np.diff(b) == 1).all()
-            assert b[0] in starts
+            # But in a sentence of up to 9 that is longer than A and B.
+            assert b[0] in starts or length - reuse - 3 < 9
             if is_next:
                 # A may be truncated on its right, but is never moved.
                 assert b[0] > a[-1]
@@ -173,6 +180,16 @@ def test_seeded_and_no_global_state():
     other = build_sequences(stream, 31, 15, np.random.default_rng(6))
     np.testing.assert_array_equal(first.token_ids, second.token_ids)
     assert (first.token_ids != other.token_ids).any()
+
+
+def test_random_b_without_ends_of_sentences():
+    """It comes from all of the text, not from one place."""
+    stream = random_stream(5000)._replace(sentence_starts=np.array([], int))
+    made = build_sequences(stream, 31, 15, np.random.default_rng(0))
+    begins = [row[row.tolist().index(SEP_ID) + 1] for row in made.token_ids]
+    assert made.is_next.sum() == 0
+    assert len(set(begins)) > 0.9 * len(begins)
+    assert np.ptp(begins) > 4500
 
 
 def test_too_short():

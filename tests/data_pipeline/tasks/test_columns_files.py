@@ -182,10 +182,13 @@ def test_splits(tmp_path):
             json.dumps({"splits": list(names)})
         )
         archive = tmp_path / f"{len(names)}.zip"
-        with zipfile.ZipFile(archive, "w") as file:
-            for path in sorted(saved.rglob("*.*")):
-                file.write(path, path.relative_to(saved))
-        for path in (saved, archive):
+        windows = tmp_path / f"{len(names)}_windows.zip"
+        for file_name, separator in ((archive, "/"), (windows, "\\")):
+            with zipfile.ZipFile(file_name, "w") as file:
+                for path in sorted(saved.rglob("*.*")):
+                    name = path.relative_to(saved).as_posix()
+                    file.write(path, name.replace("/", separator))
+        for path in (saved, archive, windows):
             data = read_task("classification", path)
             assert data.labels == ("0", "1")
             (held_out,) = data.evaluation

@@ -190,6 +190,10 @@ def test_zst(tmp_path):
         path.write_bytes(content)
         with pytest.raises(TextError, match="damaged, cut short or"):
             list(read_chunks(str(path)))
+    # A window of 2 GiB, and a single block of a byte.
+    path.write_bytes(b"\x28\xb5\x2f\xfd\0" + bytes([21 << 3, 9, 0, 0]) + b"a")
+    with pytest.raises(TextError, match="zstd -d --long=31 .*a.txt.zst"):
+        list(read_chunks(str(path)))
     path.write_bytes(codec.compress(bytes(70_000_000), asbytes=True))
     with pytest.raises(TextError, match="expands to more than"):
         list(read_chunks(str(path)))

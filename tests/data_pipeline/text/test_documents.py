@@ -286,6 +286,101 @@ def test_one_guess_for_a_corpus(tmp_path, monkeypatch):
     assert "of 2 files" in Corpus(tmp_path / "[a-d].txt").guess
 
 
+def test_json_of_any_name(tmp_path):
+    """Its beginning tells, in a file of any ending, beside other files."""
+    texts = ["One. Two.", "Three\n\nFour"]
+    lines = [json.dumps({"id": 1, "text": text}) for text in texts]
+    for name, content, compress in (
+        ("wiki_00", "\n".join(lines), bytes),
+        ("a.txt", "\n \n" + "\n\n".join(lines), bytes),
+        ("b.log", "\ufeff" + "\r\n".join(lines), bytes),
+        ("wiki_00.gz", "\n".join(lines), gzip.compress),
+        ("long", json.dumps({"t": "x" * (1 << 17)} | {"text": "Z."}), bytes),
+    ):
+        path = tmp_path / name
+        path.write_bytes(compress(content.encode()))
+        corpus = Corpus(path)
+        expected = [["Z."]] if name == "long" else [["One.", "Two."]]
+        assert read(path)[:1] == expected, name
+        assert corpus.guess == "the text format was guessed: jsonl", name
+        assert corpus.reader.text_format == "jsonl", name
+    (tmp_path / "c.txt").write_text(SENTENCES)
+    corpus = Corpus([tmp_path / "c.txt", tmp_path / "wiki_00"])
+    assert corpus.guess == (
+        "the text format was guessed: sentences; jsonl for files that begin "
+        f"so, 1 of 2, such as {tmp_path / 'wiki_00'}"
+    )
+    assert len(list(corpus.documents())) == 4
+    # What only looks like JSON is text, and a given format holds.
+    for text in ("{{Infobox}} is here.", "[1] One is here.", "{a: b} is."):
+        (tmp_path / "c.txt").write_text(text)
+        assert read(tmp_path / "c.txt") == [[text]], text
+    assert read(tmp_path / "wiki_00", text_format="sentences")[0] == lines
+
+
+def test_tags_that_end_documents(tmp_path):
+    """The tag of the first line, in running text and in sentences."""
+    path = tmp_path / "wiki_00"
+    for begin, end in (
+        ('<doc id="1" url="https://x/?a=1" title="A > B">', "</doc>"),
+        ("<page>", "</page>"),
+        ("<text lang='de'>", "</text>"),
+    ):
+        bodies = ["Title\n\nOne is. Two\n\nThree", "Other\nFour.\nFive.\n"]
+        path.write_text("".join(f"\n{begin}\n{x}\n{end}\n" for x in bodies))
+        expected = [
+            ["Title", "One is.", "Two", "Three"],
+            ["Other Four.", "Five."],
+        ]
+        assert read(path) == expected, begin
+        assert Corpus(path).guess == "the text format was guessed: running"
+        sentences = read(path, text_format="sentences")
+        assert sentences[-1] == ["Other", "Four.", "Five."], begin
+        assert len(sentences) == 4
+    # A file without text says so; a tag in a text is text.
+    path.write_text("<doc>\n</doc>\n")
+    with pytest.raises(files.TextError, match="holds no text"):
+        read(path)
+    path.write_text("One.\n<doc>\nTwo.")
+    assert read(path, text_format="sentences") == [["One.", "<doc>", "Two."]]
+
+
+def test_markup_is_told_of(tmp_path):
+    book = "*** START OF THE PROJECT GUTENBERG EBOOK X ***"
+    for text, expected in (
+        (">sp|P1 One\nMKTAYIAK\nMKT\n>sp|P2 Two\nMKV\n", "'>sp|P1 One'"),
+        ("<s> a cat . </s>\n<s> a dog . </s>\n", "'<s> a cat . </s>'"),
+        ("<!DOCTYPE html>\n<html>\n<p>One.\n", "'<html>'"),
+        ("<doc>\n<p>\nOne.\n</p>\n</doc>\n", "'<p>'"),
+        (f"A book\n\n{book}\n" + 200 * "It was\nso. It is.\n\n", f"'{book}'"),
+        (200 * "One is\ntwo. It is.\n" + 3 * "<|end|>\n", "'<|end|>'"),
+        (" <unk> is . \n\n It is\n <unk> now . It is .\n", None),
+        ("He wrote:\n\n> a quote\n> of two. Yes.\n", None),
+        (200 * "One is\ntwo. It is.\n" + "<br>\n", None),
+    ):
+        (tmp_path / "a.txt").write_text(text)
+        for text_format in ("auto", "running", "sentences"):
+            guess = Corpus(tmp_path / "a.txt", text_format).guess or ""
+            assert ("warning: lines of markup" in guess) == bool(expected), text
+            assert expected is None or f"such as {expected} in" in guess
+
+
+def test_few_ends_of_sentences(tmp_path):
+    """A line is a sentence, or all of a text, and no mark tells."""
+    path = tmp_path / "a.txt"
+    for text, warned in (
+        ("".join(f"the film number {n} was fine\n" for n in range(99)), True),
+        ("".join(f"MKV{n % 7 * 'LAGVES'}\n\n" for n in range(99)), True),
+        ("It was a day\nof rain. We\nwent.\n\n" * 30, False),
+        ("你好。他说：“好！”再见\n\n" * 99, False),
+    ):
+        path.write_text(text)
+        corpus = Corpus(path)
+        assert corpus.reader.text_format == "running"
+        assert ("give --text-format sentences" in corpus.guess) == warned, text
+        assert Corpus(path, "sentences").guess is None
+
+
 def test_long_lines(tmp_path, monkeypatch):
     """They are cut at blanks, whatever the chunks, in bounded memory."""
     path = tmp_path / "a.txt"
@@ -536,7 +631,10 @@ def test_errors(tmp_path):
         ("a.jsonl", fine + '{"text": "a', {}, "a.jsonl:3: .* not valid JSON"),
         ("a.jsonl", fine + '{"body": "a"}', {}, no_field),
         ("a.jsonl", fine + '{"text": 7}', {}, no_field),
-        ("a.jsonl", fine + "[1]", {}, no_field),
+        ("a.jsonl", fine + "[1]", {}, "a.jsonl:3: the JSON is an array"),
+        ("a.txt", '[{"text": "a"}]', {}, r"a.txt:1: .* array.* jq -c '.\[\]'"),
+        ("a.txt", '[\n {\n "text": "a"\n}]', {}, r"a.txt:1: .* jq -c '.\[\]'"),
+        ("a.txt", '{\n "text": "a"\n}', {}, "a.txt:1: .* jq -c . FILE"),
         ("a.jsonl", fine + "[" * 100_000, {}, "a.jsonl:3: .* not JSON"),
         ("a.jsonl", fine + "7" * 5000, {}, "a.jsonl:3: .* not JSON"),
         ("a.csv", "", {}, "a.csv: the file holds no text"),

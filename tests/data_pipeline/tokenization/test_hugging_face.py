@@ -312,6 +312,9 @@ def test_no_tokenizer(tmp_path):
         read_tokenizer(tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no directory"):
         read_tokenizer(tmp_path / "absent")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nthe\n")
+    with pytest.raises(FileNotFoundError, match="vocab.txt is of WordPiece"):
+        read_tokenizer(tmp_path)
     file = tmp_path / "x.model"
     file.write_bytes(b"")
     with pytest.raises(FileNotFoundError, match="x.model is a file"):
@@ -458,6 +461,20 @@ def test_warns_of_other_preprocessing(directory):
     change(directory / "tokenizer.json", normalizer=normalizer)
     with pytest.warns(UserWarning, match="it has the normalizer Prepend"):
         assert not read_tokenizer(directory).keep_accents
+
+
+def test_warns_of_pieces_that_hugging_face_never_makes(tmp_path, model_proto):
+    """Vowel signs, which it drops with the marks that combine."""
+    model = ModelProto.FromString(model_proto)
+    for number, piece in enumerate(["\u0915\u093f", "\u0e31", "か", "क"], 1):
+        model.pieces[-number].piece = piece
+    tokenizer = Tokenizer.from_model_proto(model.SerializeToString())
+    normal = sum(x.type == model_file.NORMAL for x in model.pieces)
+    message = (
+        f"never makes 2 of the {normal} pieces .{2 / normal:.1%}., such as"
+    )
+    with pytest.warns(UserWarning, match=message):
+        write_tokenizer(tokenizer, tmp_path / "model")
 
 
 @pytest.mark.filterwarnings("error")

@@ -240,6 +240,7 @@ def test_files_that_are_no_models(tmp_path, model_proto):
         (b"", "the file is empty"),
         (b"not a model" * 9, "this is not one"),
         (b"\0" * 99, "this is not one"),
+        (b"[PAD]\n[UNK]\n[CLS]\nthe\n", "of a WordPiece tokenizer, as BERT's"),
         (model_proto[:1001], "spiece.model"),
     ):
         path.write_bytes(content)

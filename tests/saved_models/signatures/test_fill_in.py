@@ -22,7 +22,9 @@ from tests.support.export_fixtures import pretrainer
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.oracle import as_numpy
+from tests.support.oracle import randomize
 from tests.support.tensor_sizes import recorded_sizes
+from tests.support.training_fixtures import tiny_config
 from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
 
@@ -72,13 +74,20 @@ def test_blanks_are_filled_as_the_model_would(module, model):
 
 
 def test_blanks_are_filled_with_text(module):
-    """Not with <sep>, however likely."""
-    values = np.zeros([1, 1, 300], "float32")
-    values[..., list(SPECIAL_IDS.values())] = 5.0
-    values[..., 17] = 1.0
-    best = module._best(tf.constant(values))["token_ids"].numpy().ravel()
-    assert best[0] == 17
-    assert not np.isin(best, list(SPECIAL_IDS.values())).any()
+    """Not with <sep>, nor with tokens that are no pieces, however likely."""
+    config = tiny_config(vocabulary_size=PIECES + 64, num_layers=1)
+    wider = module_of(randomize(XLNetPretrainer(XLNetBackbone(config))))
+    for signatures, size in ((module, PIECES), (wider, PIECES + 64)):
+        values = np.zeros([1, 1, size], "float32")
+        values[..., list(SPECIAL_IDS.values())] = 5.0
+        values[..., PIECES:] = 5.0
+        values[..., 17] = 1.0
+        found = signatures._best(tf.constant(values))
+        best = found["token_ids"].numpy().ravel()
+        assert best[0] == 17
+        assert not np.isin(best, list(SPECIAL_IDS.values())).any()
+        assert best.max() < PIECES
+    assert ask(wider.fill_in, TEXTS[1:2])["token_ids"].max() < PIECES
 
 
 def test_ids_are_filled_as_text_is(module, model):

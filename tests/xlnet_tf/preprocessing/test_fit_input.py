@@ -519,6 +519,12 @@ def test_a_tokenizer_of_another_model_is_not_taken(tmp_path):
     small = xlnet_tf.XLNetBackbone(tiny_config(vocabulary_size=50))
     with pytest.raises(ValueError, match="has 300 pieces and the model 50"):
         xlnet_tf.XLNetTextRegressor(small, preprocessor=preprocessor())
+    # A table that is filled up, or has added tokens, is a little larger.
+    filled = xlnet_tf.XLNetBackbone(tiny_config(vocabulary_size=320))
+    xlnet_tf.XLNetTextRegressor(filled, preprocessor=preprocessor())
+    large = xlnet_tf.XLNetBackbone(tiny_config(vocabulary_size=600))
+    with pytest.warns(UserWarning, match="300 pieces and the model 600 tokens"):
+        xlnet_tf.XLNetTextRegressor(large, preprocessor=preprocessor())
     small.save_to_preset(tmp_path, tokenizer=tiny_tokenizer())
     with pytest.warns(UserWarning, match="no preprocessor: .* 300 pieces"):
         task = xlnet_tf.XLNetTextRegressor.from_preset(tmp_path)

@@ -202,6 +202,13 @@ def test_corruption(kind):
         assert both == pytest.approx(0.32, abs=0.03)
     again, _ = inputs(features, tf.constant(positions, tf.int32), True)
     np.testing.assert_array_equal(tokens, as_numpy(again["token_ids"]))
+    # Of a model with more tokens than its tokenizer has pieces, pieces alone.
+    task = task_of(kind)
+    task(task.preprocessor(SOURCES, TARGETS)[0])
+    assert task._inputs.num_pieces == PIECES
+    inputs.num_pieces = 60
+    fewer, _ = inputs(features, tf.constant(positions, tf.int32), True)
+    assert 50 < as_numpy(fewer["token_ids"]).max() < 60
     plain, _ = TargetInputs(kind, config, 0.0, 8)(
         features, tf.constant(positions, tf.int32), True
     )

@@ -30,6 +30,7 @@ from xlnet_tf import XLNetBackbone
 from xlnet_tf.config import config_from_json
 from xlnet_tf.training.settings import PretrainingSettings
 from xlnet_tf.weights.hugging_face.writer import save_hugging_face
+from xlnet_tf.weights.tensor_files import SafetensorsFiles
 from xlnet_tf.weights.tensorflow import TensorFlowCheckpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -90,6 +91,16 @@ def test_files_that_are_too_long_are_not_read(tmp_path):
         with pytest.raises(ValueError, match="header of .*safetensors is too"):
             read_with_a_header_of(tmp_path, size)
     XLNetBackbone.from_preset(tmp_path, verify=False)
+
+
+def test_types_that_numpy_lacks_are_named(tmp_path):
+    file = tmp_path / "model.safetensors"
+    for dtype in ("F8_E4M3", "F8_E5M2", "F8_E8M0"):
+        tensor = {"dtype": dtype, "shape": [4], "data_offsets": [0, 4]}
+        header = json.dumps({"a": tensor}).encode()
+        file.write_bytes(struct.pack("<Q", len(header)) + header + b"1234")
+        with pytest.raises(ValueError, match=f"tensor a is .* type {dtype}"):
+            SafetensorsFiles([file]).read("a")
 
 
 def test_yaml_copies_and_runs_nothing(tmp_path):

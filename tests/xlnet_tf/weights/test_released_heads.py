@@ -208,6 +208,23 @@ def same_backbone(model):
     assert_equal(model.backbone.trainable_weights, other.trainable_weights)
 
 
+def test_the_checkpoint_of_a_bert_is_named(tmp_path):
+    """No config of an XLNet is asked for, which it does not have."""
+    tensors = {
+        "bert/embeddings/word_embeddings": np.zeros([7, 4], "float32"),
+        "bert/pooler/dense/bias": np.zeros([4], "float32"),
+    }
+    path = write(tmp_path / "bert", tensors, "bert_model.ckpt")
+    (path / "xlnet_config.json").rename(path / "bert_config.json")
+    for place in (path, path / "bert_model.ckpt"):
+        with pytest.raises(ValueError, match="of a BERT.*transformers-cli con"):
+            XLNetBackbone.from_preset(place)
+    other = write(tmp_path / "other", {"electra/a": np.zeros(3, "float32")})
+    (other / "xlnet_config.json").unlink()
+    with pytest.raises(ValueError, match="not the checkpoint of an XLNet.*ele"):
+        XLNetBackbone.from_preset(other)
+
+
 def test_a_pretrained_checkpoint_gets_a_new_head(tmp_path):
     kept = ("model/transformer/", "model/lm_loss/")
     tensors = {
