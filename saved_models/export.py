@@ -98,37 +98,41 @@ def export_model(
     """
     import keras
 
-    from saved_models.model_card import write_card
-    from saved_models.signatures import signatures_for
-
     if settings.get("runtime") == "openvino":
         model = _without_objective(model)
     place = as_path(directory)
     checked = ExportSettings(**settings).for_model(model)
     versions.check(place, overwrite)
     _check(model, tokenizer, checked)
-    if keras.backend.backend() != "tensorflow":
+    if keras.backend.backend() == "tensorflow":
+        _write(model, tokenizer, place, overwrite, source, checked)
+    else:
         _export_elsewhere(model, tokenizer, place, overwrite, source, checked)
-        return place
-    from saved_models import openvino
+    return place
 
-    module = signatures_for(model)(model, tokenizer, checked)
+
+def _write(model, tokenizer, place, overwrite, source, settings):
+    """Write the files of an export; see `export_model`."""
+    from saved_models import openvino
+    from saved_models.model_card import write_card
+    from saved_models.signatures import signatures_for
+
+    module = signatures_for(model)(model, tokenizer, settings)
     traced = module.traced()
     try:
         with written_whole(place, replace_directory=overwrite) as temporary:
-            if checked.runtime == "openvino":
+            if settings.runtime == "openvino":
                 openvino.write(module, model, tokenizer, temporary)
             else:
                 _save(module, traced, temporary, place.parent.name)
+                if module.joins_requests:
+                    write_batching(temporary, settings.max_batch)
             write_card(
-                temporary, model, tokenizer, checked, module, traced, source
+                temporary, model, tokenizer, settings, module, traced, source
             )
-            if module.joins_requests and checked.runtime == "tensorflow":
-                write_batching(temporary, checked.max_batch)
             write_checksums(temporary)
     except FileExistsError as error:
         raise versions.taken(place) from error  # it was made meanwhile
-    return place
 
 
 def _without_objective(model):

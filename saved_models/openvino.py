@@ -166,6 +166,6 @@ def _import():
     except ModuleNotFoundError:
         raise ValueError(
             "the runtime openvino needs the package openvino, which is not "
-            "installed: pip install 'xlnet-tf[openvino]'."
+            "installed: pip install openvino."
         ) from None
     return openvino

@@ -310,7 +310,7 @@ def _refuse(directory):
 
 
 def what_is_missing(directory):
-    """What to do where a model directory has no tokenizer to be read, str."""
+    """Advice for a model directory without a tokenizer that is read, str."""
     for name in (WORD_PIECES_FILE, TOKENIZER_FILE):
         if (as_path(directory) / name).is_file():
             return (

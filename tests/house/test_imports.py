@@ -46,12 +46,9 @@ FLOORS = [
         "saved_models.warm_up",
     ],
     ["saved_models.signatures", "saved_models.client"],
-    [
-        "saved_models.check",
-        "saved_models.loading",
-        "saved_models.model_card",
-        "saved_models.openvino",
-    ],
+    ["saved_models.check", "saved_models.model_card"],
+    ["saved_models.openvino"],
+    ["saved_models.loading"],
     [
         "saved_models",
         "saved_models.export",
