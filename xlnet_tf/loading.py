@@ -233,11 +233,11 @@ def load_tokenizer(path, lowercase=None):
 
 
 def _no_tokenizer(path):
-    from data_pipeline.tokenization.hugging_face import what_is_missing
+    from data_pipeline.tokenization.hugging_face import tokenizer_advice
 
     return (
         f"there is no tokenizer (spiece.model, tokenizer.json) in {path}. "
-        f"{what_is_missing(path)} --tokenizer names one that is elsewhere."
+        f"{tokenizer_advice(path)} --tokenizer names one that is elsewhere."
     )
 
 

@@ -316,7 +316,7 @@ def _guess(heads):
 
 
 class _Head(typing.NamedTuple):
-    """The look of the first characters of a file.
+    """Looks of the first characters of a file.
 
     `counts` are a Counter of its `lines`, its `blocks` between blank lines,
     its lines that `ended` like a sentence, its `characters` and the

@@ -72,7 +72,7 @@ def read_json_lines(path, encoding, on_bad_text, field, log=None):
 
 
 def _way_to_lines(line):
-    """Advice for JSON that is not an object a line, str."""
+    """Advice about JSON that is not an object a line, str."""
     if line.lstrip().startswith("["):
         return " Make lines of an array's objects by: jq -c '.[]' FILE"
     if line.strip() == "{":

@@ -305,12 +305,12 @@ def _refuse(directory):
         )
     raise FileNotFoundError(
         f"there is no tokenizer in {directory}: expected {MODEL_FILE}, "
-        f"{TOKENIZER_FILE} or {PRESET_FILE}. {what_is_missing(directory)}"
+        f"{TOKENIZER_FILE} or {PRESET_FILE}. {tokenizer_advice(directory)}"
     )
 
 
-def what_is_missing(directory):
-    """Advice for a model directory without a tokenizer that is read, str."""
+def tokenizer_advice(directory):
+    """Advice about a model directory without a tokenizer, str."""
     for name in (WORD_PIECES_FILE, TOKENIZER_FILE):
         if (as_path(directory) / name).is_file():
             return (
