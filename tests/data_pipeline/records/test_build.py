@@ -31,6 +31,15 @@ def run(corpus, output, *more):
     return run_build(corpus, output, *OPTIONS, *more)
 
 
+def refused(capsys, *arguments):
+    """The one line of a build that is refused, or stopped by its text."""
+    capsys.readouterr()
+    assert run(*arguments) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1, error
+    return error
+
+
 @pytest.fixture(autouse=True)
 def parts():
     with small_parts():
@@ -152,9 +161,7 @@ def test_another_build_is_refused(made, stopped, tmp_path, capsys):
         corpus = shutil.copytree(made / "corpus", tmp_path / str(number))
         if change is not None:
             change(corpus)
-        assert run(corpus, stopped, *more) == 1
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1
+        error = refused(capsys, corpus, stopped, *more)
         assert message in error and "--overwrite" in error
         assert digests(stopped / ".building").items() >= before.items()
 
@@ -179,9 +186,8 @@ def test_damaged_plans(made, corpus, tmp_path, capsys):
         shutil.copytree(made / "stopped", tmp_path / "set")
         plan.unlink() if content is None else plan.write_text(content)
         before = digests(plan.parent)
-        assert run(corpus, tmp_path / "set") == 1
-        error = capsys.readouterr().err
-        assert "3 finished part(s)" in error and error.count("\n") == 1
+        error = refused(capsys, corpus, tmp_path / "set")
+        assert "3 finished part(s)" in error
         assert message in error
         assert digests(plan.parent) == before
     assert run(corpus, tmp_path / "set", "--overwrite") == 0
@@ -257,9 +263,8 @@ def test_bad_text_keeps_finished_parts(made, tmp_path, capsys, built_parts):
             patch.setattr("data_pipeline.text.compression.CHUNK_BYTES", 99)
             patch.setattr("data_pipeline.text.documents._HEAD_CHARACTERS", 99)
             patch.setattr("data_pipeline.text.documents._HEADS", 1)
-            assert run(corpus, output, *text) == 1
-            error = capsys.readouterr().err
-            assert error.count("\n") == 1 and message in error
+            error = refused(capsys, corpus, output, *text)
+            assert message in error
             assert "finished part(s)" in error and "begins anew" in error
             built_parts.clear()
             assert run(corpus, output, *text) == 1
@@ -268,8 +273,7 @@ def test_bad_text_keeps_finished_parts(made, tmp_path, capsys, built_parts):
         shutil.copy(made / "corpus" / "b.txt", corpus)
         for file in corpus.glob("c.*"):
             file.unlink()
-        assert run(corpus, output, *text) == 1
-        assert "`input` " in capsys.readouterr().err
+        assert "`input` " in refused(capsys, corpus, output, *text)
         assert run(corpus, output, *text, "--overwrite") == 0
         assert digests(output) == digests(made / "complete")
 
@@ -286,9 +290,8 @@ def test_lack_of_memory_keeps_finished_parts(
 
     with monkeypatch.context() as patch:
         patch.setattr(part, "build_part", fail)
-        assert run(corpus, tmp_path / "set") == 1
-    error = capsys.readouterr().err
-    assert "not enough memory" in error and error.count("\n") == 1
+        error = refused(capsys, corpus, tmp_path / "set")
+    assert "not enough memory" in error
     built_parts.clear()
     assert run(corpus, tmp_path / "set") == 0
     assert ("train", 0) not in built_parts
@@ -347,8 +350,7 @@ def test_bad_text_is_replaced_or_skipped(made, corpus, tmp_path, capsys):
             + f"; {lines} skipped line(s) that could not be read"
             "; 1 file(s) without text"
         )
-        assert run(corpus, output, *text, "--on-bad-text", other) == 1
-        error = capsys.readouterr().err
+        error = refused(capsys, corpus, output, *text, "--on-bad-text", other)
         assert f"`on_bad_text` was {choice} and is {other}" in error
     assert (
         read_manifest(stopped).totals["characters"]
@@ -374,9 +376,8 @@ def test_plans_of_other_versions(made, corpus, tmp_path, capsys, version):
         (plan,) = output.rglob("build.json")
         change_plan(plan, building_version=version, libraries=[])
         before = digests(plan.parent)
-        assert run(corpus, output) == 1
-        error = capsys.readouterr().err
-        assert str(plan.parent) in error and error.count("\n") == 1
+        error = refused(capsys, corpus, output)
+        assert str(plan.parent) in error
         assert (
             f"its build.json has version {version}, where this library writes "
             "version 4" in error
@@ -395,16 +396,14 @@ def test_complete_set_of_other_text(made, corpus, tmp_path, capsys):
     before = digests(output)
     change_text(corpus)
     capsys.readouterr()
-    assert run(corpus, output) == 1
-    error = capsys.readouterr().err
+    error = refused(capsys, corpus, output)
     assert f"`input` file {corpus}/a.txt has changed since the set" in error
     assert "--overwrite" in error and digests(output) == before
     change_plan(output / "build.json", input_sha256=[])
-    assert run(same, output) == 1
-    assert "a.txt has changed since the set" in capsys.readouterr().err
+    assert "a.txt has changed since the set" in refused(capsys, same, output)
     (output / "build.json").unlink()
-    assert run(same, output) == 1
-    assert "its build.json is missing or damaged" in capsys.readouterr().err
+    error = refused(capsys, same, output)
+    assert "its build.json is missing or damaged" in error
 
 
 def test_sums_of_a_set(made):
@@ -430,12 +429,11 @@ def test_complete_set_is_recognized(
     assert run(corpus, output, "--processes", 2) == 0
     assert "was complete already\n" in capsys.readouterr().out
     assert not built_parts and digests(output) == before
-    assert run(corpus, output, "--seed", 1) == 1
-    error = capsys.readouterr().err
+    error = refused(capsys, corpus, output, "--seed", 1)
     assert "holds a set of records already, and `seed` was 0 and is 1" in error
     os.truncate(output / "train-00001.tfrecord", 100)
-    assert run(corpus, output) == 1
-    assert "train-00001.tfrecord: the shard has 100" in capsys.readouterr().err
+    error = refused(capsys, corpus, output)
+    assert "train-00001.tfrecord: the shard has 100" in error
 
 
 def test_killed_when_it_was_complete(made, corpus, tmp_path, monkeypatch):
