@@ -21,6 +21,7 @@ from tests.support.artefacts import MODEL
 from tests.support.killed_runs import end_of
 from tests.support.samples import tiny_sentences
 from xlnet_tf import objectives
+from xlnet_tf.training.step import MOST_SKIPPED
 
 pytestmark = [
     pytest.mark.slow,
@@ -244,6 +245,26 @@ def answers_of(file):
         for row in rows
         for name, share in row["probabilities"].items()
     }
+
+
+def test_steps_that_are_not_finite_end_a_run(commands):
+    """At the first of them, or after as many as are skipped."""
+    runs = [
+        commands.finetune(
+            "ner", f"diverged/{how}", "--on-not-finite", how, learning_rate=1e30
+        )
+        for how in ("stop", "skip")
+    ]
+    statuses, process = backend_runs.run_on_jax(runs)
+    assert statuses == [1, 1]
+    for how, count in (("stop", 1), ("skip", MOST_SKIPPED + 1)):
+        place = commands.directory / "diverged" / how
+        found = (place / "not_finite.jsonl").read_text().splitlines()
+        found = [json.loads(x) for x in found]
+        steps = [x["step"] for x in found]
+        assert steps == [*range(steps[0], steps[0] + count)]
+        assert all(len(x["rows"]) == 4 for x in found)
+    assert "after 20 that were skipped in a row" in process.stderr
 
 
 def test_an_unfinished_run_is_of_its_backend(commands):
