@@ -11,13 +11,17 @@ import shutil
 import numpy as np
 import pytest
 
+import saved_models
 import xlnet_tf
+from saved_models import check
+from saved_models.settings import ExportSettings
 from tests.support import backend_runs
 from tests.support import finetuning_fixtures
 from tests.support.artefacts import MODEL
 from tests.support.killed_runs import end_of
 from tests.support.samples import tiny_sentences
 from xlnet_tf import objectives
+from xlnet_tf.training.step import MOST_SKIPPED
 
 pytestmark = [
     pytest.mark.slow,
@@ -243,6 +247,26 @@ def answers_of(file):
     }
 
 
+def test_steps_that_are_not_finite_end_a_run(commands):
+    """At the first of them, or after as many as are skipped."""
+    runs = [
+        commands.finetune(
+            "ner", f"diverged/{how}", "--on-not-finite", how, learning_rate=1e30
+        )
+        for how in ("stop", "skip")
+    ]
+    statuses, process = backend_runs.run_on_jax(runs)
+    assert statuses == [1, 1]
+    for how, count in (("stop", 1), ("skip", MOST_SKIPPED + 1)):
+        place = commands.directory / "diverged" / how
+        found = (place / "not_finite.jsonl").read_text().splitlines()
+        found = [json.loads(x) for x in found]
+        steps = [x["step"] for x in found]
+        assert steps == [*range(steps[0], steps[0] + count)]
+        assert all(len(x["rows"]) == 4 for x in found)
+    assert "after 20 that were skipped in a row" in process.stderr
+
+
 def test_an_unfinished_run_is_of_its_backend(commands):
     run = commands.finetune("ner", "open/run", steps=12)
     stopped = [f"{backend_runs.STOPPED}{run[0]}", *run[1:]]
@@ -269,8 +293,8 @@ def test_what_jax_does_not_do_is_refused(commands):
     assert not (commands.directory / "refused").exists()
 
 
-def test_raw_strings_are_answered_as_by_tensorflow(commands, of_tasks):
-    """Generated, scored, filled in, classified; perplexity; an export."""
+def test_a_pretrained_model_answers_as_on_tensorflow(commands):
+    """Generated, streamed, scored, filled in; perplexity."""
     directory = commands.directory
     causal = directory / "causal"
     config = xlnet_tf.XLNetConfig(**MODEL, attention_type="causal")
@@ -281,32 +305,63 @@ def test_raw_strings_are_answered_as_by_tensorflow(commands, of_tasks):
     pretrainer.save_to_preset(causal, tokenizer=tokenizer)
     text = directory / "text.txt"
     text.write_text("\n".join(tiny_sentences(9)), encoding="utf-8")
-    models = [commands.preset, causal]
-    models += [directory / "jax" / x for x in ("squad-2.0", "classification")]
     measure = ["xlnet_tf.evaluate", "--model", causal, "--text", text]
     measure += ["--quiet", "--output"]
+    answer = "tests.support.model_answers"
+    assert_same_files(
+        directory / "pretrained",
+        lambda place: [
+            [answer, commands.preset, place / "permutation"],
+            [answer, causal, place / "causal"],
+            [*measure, place / "memory", "--memory-length", 8],
+            [*measure, place / "window", "--window", 12],
+        ],
+    )
 
-    def runs(backend):
-        file = directory / f"answers-{backend}"
-        for number, model in enumerate(models):
-            place = f"{file}-{number}"
-            yield ["tests.support.model_answers", model, place]
-        yield [*measure, f"{file}-memory", "--memory-length", 8]
-        yield [*measure, f"{file}-window", "--window", 12]
 
-    export = ["saved_models.export", "--model", models[-1], "--quiet"]
-    export += ["--output", directory / "export/1"]
-    export += ["--check", commands.data("classification") / "dev.tsv"]
-    on_jax(*runs("jax"), export)
-    on_tensorflow(*runs("tf"))
-    for file in directory.glob("answers-tf-*"):
-        other = file.with_name(file.name.replace("tf", "jax"))
-        found, expected = (json.loads(x.read_text()) for x in (other, file))
-        for values in (found, expected):
+def test_a_task_answers_raw_strings_as_on_tensorflow(commands, of_tasks):
+    directory = commands.directory
+    models = [directory / "jax" / x for x in ("squad-2.0", "classification")]
+    assert_same_files(
+        directory / "tasks",
+        lambda place: [
+            ["tests.support.model_answers", model, place / model.name]
+            for model in models
+        ],
+    )
+
+
+def test_an_export_is_as_its_model(commands, of_tasks, monkeypatch):
+    directory, data = commands.directory, commands.data("classification")
+    run, export = directory / "jax/classification", directory / "export/1"
+    file = data / "dev.tsv"
+    command = ["saved_models.export", "--model", run, "--output", export]
+    on_jax([*command, "--check", file, "--quiet"])
+    stored = xlnet_tf.loading.open_model(run)
+    model, tokenizer = stored.load(), stored.tokenizer()
+    monkeypatch.setitem(check.TOLERANCES, "float32", 1e-5)
+    found = check.check(
+        *(model, tokenizer, ExportSettings(), saved_models.load(export)),
+        *check.read_file(model, stored, str(file)),
+    )
+    assert len(found) == 2 and all(close for _, close in found.values()), found
+
+
+def assert_same_files(directory, runs_to):
+    """Runs of both backends write the same JSON to a place of their own."""
+    places = [directory / backend for backend in ("jax", "tf")]
+    for place in places:
+        place.mkdir(parents=True)
+    on_jax(*runs_to(places[0]))
+    on_tensorflow(*runs_to(places[1]))
+    names = [sorted(x.name for x in place.iterdir()) for place in places]
+    assert names[0] == names[1]
+    for name in names[0]:
+        both = [json.loads((place / name).read_text()) for place in places]
+        for values in both:
             if isinstance(values, dict):
                 del values["tokens_per_second"]
-        assert_near(found, expected)
-    assert (directory / "export/1/saved_model.pb").is_file()
+        assert_near(*both)
 
 
 def assert_near(found, expected):

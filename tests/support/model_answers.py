@@ -11,7 +11,11 @@ import sys
 import numpy as np
 
 import xlnet_tf
+from data_pipeline.tasks.examples import TextExample
 from tests.support.samples import tiny_sentences
+from xlnet_tf.tasks import kind_of
+from xlnet_tf.tasks import task_kind
+from xlnet_tf.training.results.influence import influence_of_words
 
 
 def main(argv):
@@ -25,8 +29,12 @@ def main(argv):
         answers = [[x["text"], x["score"], x["null_score"]] for x in found]
     else:
         answers = [np.asarray(model.predict(texts, verbose=0)).tolist()]
-        if hasattr(model, "predict_labels"):
-            answers.append(list(map(str, model.predict_labels(texts))))
+        answers.append(list(map(str, model.predict_labels(texts))))
+        kind = task_kind(kind_of(model))(model)
+        examples = [TextExample("", text) for text in texts]
+        weights = np.eye(len(model.labels), dtype="float32")[[0, 1, 0, 1]]
+        found = influence_of_words(kind, examples, model.labels, weights)
+        answers.append([list(map(list, words)) for words in found])
     with open(file, "w", encoding="utf-8") as handle:
         json.dump(answers, handle)
     return 0
