@@ -80,6 +80,7 @@ COMMANDS = {
 # Started as a module alone, not as a subcommand of `xlnet`.
 CHECKS = {"data_pipeline.tokenization.agreement"}
 MAY_IMPORT_TENSORFLOW_AT_TOP = (
+    "xlnet_tf.generation.generator",
     "xlnet_tf.generation.search",
     "xlnet_tf.generation.sources",
     # Of JAX; the package itself, which all import, loads it in calls.
