@@ -67,6 +67,7 @@ COMMANDS = {*options.COMMANDS, "xlnet_tf.__main__"}
 # Started as a module alone, not as a subcommand of `xlnet`.
 CHECKS = {"data_pipeline.tokenization.agreement"}
 MAY_IMPORT_TENSORFLOW_AT_TOP = (
+    "xlnet_tf.generation.generator",
     "xlnet_tf.generation.search",
     "xlnet_tf.generation.sources",
     # Of JAX; the package itself, which all import, loads it in calls.

@@ -6,7 +6,7 @@ from xlnet_tf.training import devices
 
 
 def make_backend(settings):
-    """Make what computes the steps and evaluations of a run.
+    """The backend that computes the steps and evaluations of a run.
 
     Args:
         settings: PretrainingSettings or FinetuningSettings.
