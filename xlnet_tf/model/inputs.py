@@ -255,8 +255,12 @@ def _check_names(features):
                 f"there is no feature `{name}`; did you mean `{meant}`? "
                 f"Received: {', '.join(features)}."
             )
+    _check_forms(features)
+
+
+def _check_forms(features):
     for both in _EITHER:
-        if set(both) <= set(features):
+        if all(features.get(name) is not None for name in both):
             raise ValueError(
                 f"`{both[0]}` and `{both[1]}` are two forms of the same: give "
                 f"one of them. Received: {', '.join(features)}."
@@ -308,10 +312,13 @@ def check_values(features, config, of_tasks):
     Raises:
         ValueError: with the first of them.
     """
+    if of_tasks and isinstance(features, (list, tuple)):
+        return  # no features: `fit_input` says what a list must hold
     features = _read(features, of_tasks)
     shape = getattr(features.get("token_ids"), "shape", None)
     num_tokens = shape[-1] if shape and len(shape) else None
     if shape and (len(shape) == 2 or not of_tasks):  # those of choices have 3
+        _check_forms(features)
         _check_shapes(features)
         if config.layout == "xlnet":
             _check_memories(features, config)
