@@ -100,7 +100,7 @@ def test_models_run_in_litert(tmp_path):
         for batch, tokens in ((1, 7), (3, 11)):
             features = filled(model, batch, tokens)
             signature = {
-                name: keras.InputSpec(x.shape, dtype="int32", name=name)
+                name: keras.InputSpec("int32", shape=x.shape, name=name)
                 for name, x in features.items()
             }
             path = str(tmp_path / "model.tflite")
