@@ -132,7 +132,7 @@ def test_cleans_the_text_first(output):
 
 def test_accents_are_kept_where_asked_for(output):
     sentences = [*accented_sentences(), "ﬁ ½"]
-    train = functools.partial(train_tokenizer, sentences, output, 60)
+    train = functools.partial(train_tokenizer, sentences, output, 65)
     dropped, kept = train(), train(keep_accents=True)
     plain = Tokenizer.from_model_proto(output.read_bytes(), lowercase=False)
     assert plain.keep_accents and not dropped.keep_accents
