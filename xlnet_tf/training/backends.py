@@ -1,8 +1,23 @@
 """The backend that computes a run: that of Keras, by its settings."""
 
+import dataclasses
+
 import keras
 
 from xlnet_tf.training import devices
+
+
+def with_precision(settings, backend):
+    """The settings with the precision that "auto" stands for.
+
+    Args:
+        settings: PretrainingSettings or FinetuningSettings.
+        backend: of `make_backend`.
+    """
+    if settings.precision != "auto":
+        return settings
+    precision = "bfloat16" if backend.multiplies_bfloat16 else "float32"
+    return dataclasses.replace(settings, precision=precision)
 
 
 def make_backend(settings):

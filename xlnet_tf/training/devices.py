@@ -29,6 +29,9 @@ from xlnet_tf.training.settings import STRATEGIES
 _NO_STRATEGY = type(tf.distribute.get_strategy())
 
 DEVICE_FILES = pathlib.Path("/dev")
+CPU_FILE = pathlib.Path("/proc/cpuinfo")
+# Flags of instructions that multiply it.
+_BFLOAT16 = {"amx_bf16", "avx512_bf16"}
 # Ends silently when its input is closed, as by the end of its parent.
 _BESIDE = """\
 import select, sys
@@ -101,6 +104,17 @@ def is_one_cpu(strategy):
         return False
     (device,) = strategy.extended.worker_devices
     return "CPU" in device
+
+
+def multiplies_bfloat16(strategy):
+    """Whether a strategy is one CPU with instructions for bfloat16, bool."""
+    if not is_one_cpu(strategy):
+        return False
+    try:
+        flags = set(CPU_FILE.read_text("ascii", errors="replace").split())
+    except OSError:  # not on this system
+        return False
+    return not _BFLOAT16.isdisjoint(flags)
 
 
 def distribute_rows(strategy, rows_of_worker):

@@ -26,6 +26,7 @@ from xlnet_tf.preprocessing.preprocessor import check_positions
 from xlnet_tf.tasks import task_kind
 from xlnet_tf.tasks.metrics import is_better
 from xlnet_tf.training import loop
+from xlnet_tf.training.backends import with_precision
 from xlnet_tf.training.checkpoints import CHECKPOINTS
 from xlnet_tf.training.checkpoints import Checkpoints
 from xlnet_tf.training.devices import wait_for_peers
@@ -88,6 +89,7 @@ def finetune(settings, backend, data, begun=None):
         ValueError, FileNotFoundError, RuntimeError: if settings, data, the
             directory and the machine do not fit together.
     """
+    settings = with_precision(settings, backend)
     run = loop.Run(settings, backend, begun)
 
     # Data

@@ -103,6 +103,7 @@ class Jax:
 
     is_chief = True
     memory_rows = JaxMemoryRows
+    multiplies_bfloat16 = False  # XLA does not use a CPU's instructions
 
     def __init__(self, settings):
         _refuse(settings)

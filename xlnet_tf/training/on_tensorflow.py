@@ -15,6 +15,8 @@ from xlnet_tf.training.checkpoints import MemoryRows
 from xlnet_tf.training.devices import describe
 from xlnet_tf.training.devices import distribute_rows
 from xlnet_tf.training.devices import is_chief
+from xlnet_tf.training.devices import multiplies_bfloat16
+from xlnet_tf.training.fusion import without_products
 from xlnet_tf.training.step import LoopReport
 from xlnet_tf.training.step import StepResult
 from xlnet_tf.training.step import most_skipped
@@ -33,6 +35,8 @@ class TensorFlow:
         is_chief: bool, whether this process writes the files of a run.
         memory_rows: class of the files of a memory.
         has_tpu: bool.
+        multiplies_bfloat16: bool, whether it is one CPU with instructions for
+            bfloat16.
     """
 
     memory_rows = MemoryRows
@@ -42,6 +46,7 @@ class TensorFlow:
         self.num_replicas = strategy.num_replicas_in_sync
         self.is_chief = is_chief(strategy)
         self.has_tpu = bool(tf.config.list_logical_devices("TPU"))
+        self.multiplies_bfloat16 = multiplies_bfloat16(strategy)
 
     def describe(self):
         """One line about the devices."""
@@ -202,10 +207,17 @@ class Steps:
         self._step = step
         self._dataset = batches and distributed(batches, settings, strategy)
         self._iterator = None
+        # XLA multiplies bfloat16 on a CPU more slowly than oneDNN, which
+        # TensorFlow calls: XLA gets what lies between the products.
+        is_narrow = settings.precision == "bfloat16"
+        has_products = is_narrow and multiplies_bfloat16(strategy)
+        gradients = self._gradients
+        if settings.jit_compile and has_products:
+            gradients = without_products(gradients)
         self._gradients_of_part = tf.function(
-            self._gradients,
+            gradients,
             autograph=False,
-            jit_compile=settings.jit_compile,
+            jit_compile=settings.jit_compile and not has_products,
             reduce_retracing=True,
         )
         self._update = make_update(

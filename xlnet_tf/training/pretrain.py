@@ -31,6 +31,7 @@ from xlnet_tf.model.backbones import make_backbone
 from xlnet_tf.objectives import OBJECTIVES
 from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 from xlnet_tf.training import loop
+from xlnet_tf.training.backends import with_precision
 from xlnet_tf.training.checkpoints import CHECKPOINTS
 from xlnet_tf.training.checkpoints import Checkpoints
 from xlnet_tf.training.directory import OTHER_BACKEND
@@ -91,6 +92,7 @@ def pretrain(settings, backend, export=None, begun=None):
         ValueError, FileNotFoundError, RuntimeError: if settings, records, the
             directory and the machine do not fit together.
     """
+    settings = with_precision(settings, backend)
     run = loop.Run(settings, backend, begun)
 
     # Data

@@ -158,8 +158,9 @@ class Compute(RunSettings):
     precision: str = setting(
         "float32",
         "float32, bfloat16, or float16 for GPUs without bfloat16 (mixed "
-        "precision: weights stay float32)",
-        choices=("float32", "bfloat16", "float16"),
+        "precision: weights stay float32); auto: bfloat16 on a CPU that "
+        "multiplies it, else float32",
+        choices=("auto", "float32", "bfloat16", "float16"),
         meant={"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"},
     )
     jit_compile: bool = setting(False, "compile the step with XLA")
