@@ -58,6 +58,7 @@ def test_options_named_exist():
         "--direct_num_workers",
         "--direct_running_mode",
         "--enable_per_model_batching_parameters",  # TensorFlow Serving
+        "--plugin_config",  # OpenVINO Model Server
     }
     for file in DOCUMENTS:
         text = file.read_text(encoding="utf-8")
