@@ -34,6 +34,7 @@ def training_step(sizes, memory_length):
         ("no XLA", {}),
         ("XLA, rematerialised", {"jit_compile": True, "rematerialize": True}),
         ("XLA, bfloat16", {"jit_compile": True, "precision": "bfloat16"}),
+        ("no XLA, bfloat16", {"precision": "bfloat16"}),
     ]
     return Measurement(
         name="training_step" if memory_length else "training_step_no_memory",

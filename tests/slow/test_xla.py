@@ -22,6 +22,7 @@ from tests.xlnet_tf.objectives.test_pretrainer import labelled
 from tests.xlnet_tf.objectives.test_pretrainer import pretrainer
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
+from xlnet_tf.training.fusion import without_products
 
 
 def test_kernels(monkeypatch):
@@ -49,17 +50,27 @@ def test_kernels(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("mode", "rematerialize"), [("XLA", False), ("XLA", True), ("graph", True)]
+    ("mode", "rematerialize"),
+    [
+        ("XLA", False),
+        ("XLA", True),
+        ("graph", True),
+        ("between products", False),
+        ("between products", True),
+    ],
 )
 def test_every_way_to_run_the_layers(mode, rematerialize):
     backbone, features = backbone_of(num_layers=3), features_of(num_layers=3)
     for streams in ("both", "query"):
         expected = step(backbone, features, streams=streams)
         backbone.rematerialize = rematerialize
-        compiled = tf.function(
-            lambda x, streams=streams: step(backbone, x, streams=streams),
-            jit_compile=mode == "XLA",
-        )
+
+        def of_streams(x, streams=streams):
+            return step(backbone, x, streams=streams)
+
+        if mode == "between products":
+            of_streams = without_products(of_streams)
+        compiled = tf.function(of_streams, jit_compile=mode == "XLA")
         compared(expected, compiled(features), 1e-5)
         backbone.rematerialize = False
 

@@ -10,9 +10,13 @@ import tensorflow as tf
 from tests.support.replicas import two_replicas
 from xlnet_tf import train
 from xlnet_tf.training import devices as strategies
+from xlnet_tf.training.backends import with_precision
 from xlnet_tf.training.devices import describe
 from xlnet_tf.training.devices import has_peers
 from xlnet_tf.training.devices import make_strategy
+from xlnet_tf.training.on_tensorflow import TensorFlow
+from xlnet_tf.training.settings import FinetuningSettings
+from xlnet_tf.training.settings import PretrainingSettings
 
 WORKERS = {"worker": ["host0:2222", "host1:2222"]}
 
@@ -49,6 +53,27 @@ def device_files(monkeypatch, tmp_path):
     """Stands for /dev, without the files of a TPU."""
     monkeypatch.setattr(strategies, "DEVICE_FILES", tmp_path)
     return tmp_path
+
+
+def test_who_multiplies_bfloat16(monkeypatch, tmp_path):
+    monkeypatch.setattr(strategies, "CPU_FILE", tmp_path / "cpuinfo")
+    one = make_strategy("one_device")
+    assert not strategies.multiplies_bfloat16(one)  # another system
+    for flags, expected in (
+        ("fpu avx512f avx512_bf16", True),
+        ("fpu amx_bf16 amx_tile", True),
+        ("fpu avx512f avx2", False),
+    ):
+        text = f"processor\t: 0\nflags\t\t: {flags}\n"
+        (tmp_path / "cpuinfo").write_text(text)
+        assert strategies.multiplies_bfloat16(one) == expected, flags
+        assert not strategies.multiplies_bfloat16(two_replicas()), flags
+        backend = TensorFlow(one)
+        for settings in (PretrainingSettings, FinetuningSettings):
+            auto = with_precision(settings(precision="auto"), backend)
+            assert auto.precision == ("bfloat16" if expected else "float32")
+            narrow = with_precision(settings(precision="float16"), backend)
+            assert narrow.precision == "float16"
 
 
 @pytest.fixture
