@@ -203,8 +203,8 @@ def measure_text(options):
         f"{tokens:,} tokens predicted, {unknown:,} unknown",
         f"context     {how}",
         f"perplexity  {of_token} per token, {of_word} per word",
-        f"bits        {report['bits_per_character']:.4f} per character\n"
-        f"speed       {report['tokens_per_second']:,.0f} tokens/s\n",
+        f"bits        {report['bits_per_character']:.4f} per character",
+        f"speed       {report['tokens_per_second']:,.0f} tokens/s",
     )
     if options.output:
         write_json(options.output, report)

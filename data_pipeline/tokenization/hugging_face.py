@@ -267,7 +267,8 @@ def write_tokenizer(tokenizer, directory):
         json.dumps(values, ensure_ascii=False).encode(),
     )
     add_checksums(directory, [MODEL_FILE, CONFIG_FILE, TOKENIZER_FILE])
-    _warn_of_marks(model)
+    if not tokenizer.keep_accents:
+        _warn_of_marks(model)
 
 
 def _warn_of_marks(model):

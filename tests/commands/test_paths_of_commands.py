@@ -57,8 +57,9 @@ NO_PATHS = """
 --class-weights --columns --data-service --decay --encoding --head
 --layer-decay-on --log-to --long-documents --masked-unit --memory --metric
 --name --objective --on-not-finite --order --pieces --precision --prompt
---pseudo-masked-losses --runner --set --shard-size --signature --spans --split
---stop --strategy --task --text --text-field --time-limit --tpu --url
+--pseudo-masked-losses --runner --runtime --set --shard-size --signature
+--spans --split --stop --strategy --task --text --text-field --time-limit --tpu
+--url
 """.split()
 # Not opened before a run's first step or after its last one.
 NOT_RUN = ("--compilation-cache", "--predict")

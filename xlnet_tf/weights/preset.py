@@ -387,17 +387,19 @@ def _open_tensorflow(path, config_file):
     directory = path if path.is_dir() else path.parent
     files = [directory / RELEASED_CONFIG_FILE, directory / PARAMETERS_FILE]
     found = [file for file in files if file.is_file()]
+    if config_file:
+        found = [as_path(config_file)]
     checkpoint = TensorFlowCheckpoint(path)
     if not checkpoint.has_objects:
         check_is_xlnet(checkpoint)
-    if not (config_file or found):
+    if not found:
         raise FileNotFoundError(
             f"{path} holds a TensorFlow checkpoint without its "
             f"{RELEASED_CONFIG_FILE} (or {PARAMETERS_FILE}, if it is Model "
             "Garden's); copy the one of the model it was trained from there."
         )
     kind = ModelGardenSource if checkpoint.has_objects else ReleasedSource
-    return kind(checkpoint, as_path(config_file or found[0]))
+    return kind(checkpoint, found[0])
 
 
 # Result of `detect` -> function of the path and the config's file.

@@ -16,6 +16,7 @@ import saved_models
 from data_pipeline.base.command_line import run
 from saved_models import predict
 from saved_models.client import client as client_module
+from saved_models.client.client import as_texts
 from saved_models.client.errors import InvalidRequest
 from tests.support.commands import refused
 from tests.support.export_fixtures import LENGTH
@@ -70,12 +71,7 @@ def test_texts(client, pretrainer_signatures):
             answer = client(texts, signature)
             function = pretrainer_signatures[signature]
             expected = function(text=tf.constant(texts, tf.string))
-            expected = as_numpy(expected)
-            texts = {x for x in expected if expected[x].dtype == object}
-            for name in texts:  # a client gives str
-                expected[name] = np.char.decode(
-                    expected[name].astype(bytes), "utf-8"
-                )
+            expected = as_texts(as_numpy(expected))
             check_equal(answer, expected, atol=1e-6)
 
 
