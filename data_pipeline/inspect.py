@@ -2,9 +2,9 @@
 
     python -m data_pipeline.inspect RECORDS --record 7
 
-prints counts and settings of the set, shares over some records, one
-record as text with its targets in the order in which they are predicted, and
-checks the checksums of all shards. The exit status is 1 if one is damaged.
+This prints counts and settings of the set, shares over some records, and one
+record as text with its targets in the order of prediction. It also verifies the
+checksums of all shards. The exit status is 1 if a shard is damaged.
 """
 
 import sys
@@ -29,7 +29,7 @@ def parse_arguments(argv=None):
     )
     add = parser.add_argument
     add("records", metavar="RECORDS", help="output of build_records")
-    add("--split", choices=SPLITS, default="train", help="default: train")
+    add("--split", choices=SPLITS, default="train", help="split (default train)")
     add(
         "--record",
         type=int,

@@ -6,8 +6,8 @@ Every field of `ExportSettings` is an option, and a key of a JSON or YAML file:
 
 python -m saved_models.export --settings settings.yaml --model ... --output ...
 
-With `--check FILE` the export answers the texts or examples of a file, and its
-answers are compared with the model's.
+`--check FILE` runs the export and the model on the texts or examples of a file
+and compares their outputs.
 """
 
 import argparse

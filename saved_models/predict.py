@@ -9,9 +9,9 @@
     python -m saved_models.predict --url http://HOST:8501/v1/models/demo ...
     python -m saved_models.predict --url grpc://HOST:8500 --name demo ...
 
-Each line of the output is a JSON object of the inputs and the outputs of a row;
-an output replaces an input of the same name. A line for each line of the file:
-a row that is refused has an `error`, and the exit status is 1.
+The output has a JSON object for each line of the file, with the inputs and
+outputs of a row; an output replaces an input of the same name. A refused row
+has an `error`, and the exit status is then 1.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Settings of runs: each field is an option, a key of a file, and its help.
+"""Settings of runs: each field is an option and a key of a file.
 
 Imports nothing heavy, because `--help` of the commands lists these fields.
 
