@@ -29,7 +29,7 @@ def parse_arguments(argv=None):
     )
     add = parser.add_argument
     add("records", metavar="RECORDS", help="output of build_records")
-    add("--split", choices=SPLITS, default="train", help="split (default train)")
+    add("--split", choices=SPLITS, default="train", help="default: train")
     add(
         "--record",
         type=int,
