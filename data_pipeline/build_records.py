@@ -1,4 +1,4 @@
-"""Text -> record shards: `python -m data_pipeline.build_records`.
+"""Build record shards from text: `python -m data_pipeline.build_records`.
 
 This module only reads options; see `data_pipeline.records.build`.
 """
@@ -278,21 +278,21 @@ def _parser():
         "--settings",
         metavar="FILE",
         help="JSON or YAML file with any of the settings below, or the "
-        "build.json of another set, by which the text is read too; options "
+        "build.json of another set, whose text options then apply too; options "
         "override it",
     )
     add_text_options(add)
     add(
         "--lowercase",
         action=argparse.BooleanOptionalAction,
-        help="for an uncased vocabulary",
+        help="lowercase the text, for an uncased vocabulary",
     )
     add(
         "--processes",
         type=int,
         default=command_line.available_cores(),
-        help="parallel processes, which do not change the output (default: all "
-        "cores)",
+        help="number of parallel processes; the output does not depend on it "
+        "(default: all cores)",
     )
     add(
         "--runner",

@@ -1,10 +1,10 @@
-"""Show what records hold, and verify them: `python -m data_pipeline.inspect`.
+"""Show and verify the contents of records: `python -m data_pipeline.inspect`.
 
     python -m data_pipeline.inspect RECORDS --record 7
 
-prints counts and settings of the set, shares over some records, one
-record as text with its targets in the order in which they are predicted, and
-checks the checksums of all shards. The exit status is 1 if one is damaged.
+This prints counts and settings of the set, shares over some records, and one
+record as text with its targets in the order of prediction. It also verifies the
+checksums of all shards. The exit status is 1 if a shard is damaged.
 """
 
 import sys
@@ -25,17 +25,17 @@ def parse_arguments(argv=None):
     parser = command_line.Parser(
         prog="python -m data_pipeline.inspect",
         usage="%(prog)s RECORDS [options]",
-        description="Show what records hold, and verify their checksums.",
+        description="Show the contents of records, and verify their checksums.",
     )
     add = parser.add_argument
     add("records", metavar="RECORDS", help="output of build_records")
-    add("--split", choices=SPLITS, default="train", help="default train")
+    add("--split", choices=SPLITS, default="train", help="default: train")
     add(
         "--record",
         type=int,
         default=0,
         metavar="N",
-        help="the record to show, from 0 (default 0)",
+        help="number of the record to show, from 0 (default 0)",
     )
     add(
         "--objective",
@@ -52,7 +52,7 @@ def parse_arguments(argv=None):
         "--no-verify",
         dest="verify",
         action="store_false",
-        help="do not verify checksums, which reads all shards",
+        help="do not verify checksums; verifying reads all shards",
     )
     return command_line.parse(parser, argv)
 

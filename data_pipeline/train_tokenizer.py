@@ -1,4 +1,4 @@
-"""Training of a SentencePiece model with XLNet's special symbols.
+"""Train a SentencePiece model with XLNet's special symbols.
 
 python -m data_pipeline.train_tokenizer --input 'text/*.txt' \\
     --output spiece.model --vocabulary-size 32000
@@ -219,7 +219,7 @@ def _parse_arguments(argv):
         type=int,
         default=32000,
         metavar="N",
-        help="number of pieces; of a short text as many as it allows (default "
+        help="number of pieces, or as many as a short text allows (default "
         "32000)",
     )
     add(
@@ -227,22 +227,27 @@ def _parse_arguments(argv):
         type=float,
         default=0.99995,
         metavar="SHARE",
-        help="share of the characters of the text that get a piece, from 0.98 "
-        "to 1 (default 0.99995)",
+        help="share of the text's characters that get a piece, from 0.98 to 1 "
+        "(default 0.99995)",
     )
-    add("--lowercase", action="store_true", help="for an uncased model")
+    add(
+        "--lowercase",
+        action="store_true",
+        help="lowercase the text, for an uncased model",
+    )
     add(
         "--keep-accents",
         action="store_true",
         help="keep accents and other marks of letters, which the released "
-        "tokenizer drops; the model file says so wherever it is used",
+        "tokenizer drops; the model file records this",
     )
     add(
         "--sentence-limit",
         type=int,
         default=10_000_000,
         metavar="N",
-        help="most sentences to train on, drawn at random (default 10000000)",
+        help="maximum sentences to train on, drawn at random (default "
+        "10000000)",
     )
     add_text_options(add)
     add_quiet(parser)

@@ -6,8 +6,8 @@ Every field of `ExportSettings` is an option, and a key of a JSON or YAML file:
 
 python -m saved_models.export --settings settings.yaml --model ... --output ...
 
-With `--check FILE` the export answers the texts or examples of a file, and its
-answers are compared with the model's.
+`--check FILE` runs the export and the model on the texts or examples of a file
+and compares their outputs.
 """
 
 import argparse
@@ -289,8 +289,12 @@ def _parser():
         required=True,
         help="NAME/VERSION, or NAME for its next version; local or gs://",
     )
-    add("--tokenizer", help="default: the one beside the model")
-    add("--lowercase", action="store_true", help="for an uncased tokenizer")
+    add("--tokenizer", help="spiece.model (default: the one beside the model)")
+    add(
+        "--lowercase",
+        action="store_true",
+        help="lowercase texts, for an uncased tokenizer",
+    )
     add(
         "--overwrite",
         action="store_true",
@@ -299,17 +303,17 @@ def _parser():
     add(
         "--check",
         metavar="FILE",
-        help="compare the answers of the export with the model's: texts, one "
-        "per line, or a table with a column of them; for a task, a file in "
-        "its format",
+        help="compare the outputs of the export and the model on this file: "
+        "texts, one per line, or a table with a column of texts; for a task, "
+        "examples in its format",
     )
-    add("--columns", help='columns of the file of --check: "text=review"')
+    add("--columns", help='columns in the file of --check: "text=review"')
     command_line.add_quiet(parser)
     add(
         "--settings",
         metavar="FILE",
         help="JSON or YAML with any of the settings below, such as the "
-        "assets.extra/settings.json of another export; options win",
+        "assets.extra/settings.json of another export; options override it",
     )
     group = parser.add_argument_group("settings")
     by_hand = ("seq_length_buckets", "generation")  # lists of settings

@@ -1,4 +1,4 @@
-"""Ask an export in this process, or a model server.
+"""Run an export in this process, or query a model server.
 
     python -m saved_models.predict --model saved_models/demo \\
         --text 'The <mask> is open.'
@@ -9,9 +9,9 @@
     python -m saved_models.predict --url http://HOST:8501/v1/models/demo ...
     python -m saved_models.predict --url grpc://HOST:8500 --name demo ...
 
-Each line of the output is a JSON object of the inputs and the outputs of a row;
-an output replaces an input of the same name. A line for each line of the file:
-a row that is refused has an `error`, and the exit status is 1.
+The output has a JSON object for each line of the file, with the inputs and
+outputs of a row; an output replaces an input of the same name. A refused row
+has an `error`, and the exit status is then 1.
 """
 
 import math
@@ -125,7 +125,7 @@ def parse_arguments(argv=None):
     add(
         "--timeout",
         type=float,
-        help="seconds that a server may take (default: 30)",
+        help="time limit for a server, in seconds (default: 30)",
     )
     add(
         "--ca-file",
@@ -138,8 +138,8 @@ def parse_arguments(argv=None):
         default=[],
         metavar="NAME:VALUE",
         help="header of each request, such as authorization; @FILE reads "
-        "headers from lines, which keeps them out of the list of processes; "
-        "may be repeated",
+        "headers from the lines of a file, so that lists of processes do not "
+        "show them; may be repeated",
     )
     add("--text", action="append", default=[], help="a text; may be repeated")
     add(
@@ -147,7 +147,7 @@ def parse_arguments(argv=None):
         help="texts, one per line, or a table (.csv, .tsv, .jsonl, .parquet) "
         "with a column of texts",
     )
-    add("--columns", help='column of the texts of a table: "text=review"')
+    add("--columns", help='column of a table that has the texts: "text=review"')
     add(
         "--inputs",
         metavar="FILE",
@@ -158,7 +158,12 @@ def parse_arguments(argv=None):
         default="serving_default",
         help="signature to run (default: serving_default)",
     )
-    add("--batch-size", type=int, default=32, help="rows at once (default: 32)")
+    add(
+        "--batch-size",
+        type=int,
+        default=32,
+        help="rows per batch (default: 32)",
+    )
     add_trust_options(parser)
     command_line.add_quiet(parser)
     return command_line.parse(parser, argv, ("header", "text"))

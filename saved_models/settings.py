@@ -69,7 +69,7 @@ class ExportSettings(settings.Settings):
 
     sequence_length: int | None = setting(
         None,
-        "most tokens of a text (default: the largest bucket, else as in "
+        "maximum tokens of a text (default: the largest bucket, else as in "
         "fine-tuning, else 512)",
         _LENGTH,
         metavar="TOKENS",
@@ -83,21 +83,21 @@ class ExportSettings(settings.Settings):
     )
     max_question_length: int | None = setting(
         None,
-        "most tokens of a question (default: as in fine-tuning)",
+        "maximum tokens of a question (default: as in fine-tuning)",
         settings.POSITIVE,
         metavar="TOKENS",
     )
     window_stride: int | None = setting(
         None,
-        "tokens between the starts of two windows of a text that is too long "
-        "for a classifier or regressor, which averages over them (default: as "
-        "in fine-tuning, else the text is truncated)",
+        "tokens between the starts of two windows of a long text, whose "
+        "outputs are averaged; for classifiers and regressors (default: as in "
+        "fine-tuning, else the text is truncated)",
         settings.POSITIVE,
         metavar="TOKENS",
     )
     num_candidates: int = setting(
         5,
-        "number of tokens for every blank, or of answers for every question",
+        "number of tokens per blank, or of answers per question",
         settings.POSITIVE,
         metavar="N",
     )
@@ -109,7 +109,7 @@ class ExportSettings(settings.Settings):
     )
     precision: str = setting(
         "float32",
-        "float32: as the model; bfloat16: weights and activations; int8: "
+        "float32: the model's dtype; bfloat16: weights and activations; int8: "
         "stored weights",
         choices=PRECISIONS,
         meant={"fp32": "float32", "bf16": "bfloat16"},
@@ -125,7 +125,7 @@ class ExportSettings(settings.Settings):
     )
     max_request_bytes: int = setting(
         2**22,
-        "refuse requests with more text",
+        "refuse requests with more bytes of text",
         settings.POSITIVE,
         metavar="BYTES",
     )
@@ -144,8 +144,8 @@ class ExportSettings(settings.Settings):
     jit_compile: bool = setting(False, "compile with XLA")
     memory_length: int | None = setting(
         None,
-        "memory of document_segment; 0 leaves it out (default: the model's, "
-        "or --sequence-length)",
+        "memory of document_segment; 0 omits this signature (default: the "
+        "model's, or --sequence-length)",
         settings.NOT_NEGATIVE,
         metavar="TOKENS",
     )

@@ -23,7 +23,7 @@ COMMANDS = {
     ),
     "inspect": (
         "data_pipeline.inspect",
-        "show what records hold, and verify them",
+        "show the contents of records, and verify them",
     ),
     "train": ("xlnet_tf.train", "pretrain a model on records"),
     "finetune": ("xlnet_tf.finetune", "fine-tune a model on a task"),
@@ -31,7 +31,7 @@ COMMANDS = {
     "generate": ("xlnet_tf.generate", "continue texts"),
     "convert": ("xlnet_tf.convert", "convert weights between formats"),
     "export": ("saved_models.export", "write a SavedModel for TF Serving"),
-    "predict": ("saved_models.predict", "run a SavedModel or ask a server"),
+    "predict": ("saved_models.predict", "run a SavedModel or query a server"),
     "show": ("xlnet_tf.show", "draw masks, attention, memory and curves"),
 }
 

@@ -2,9 +2,8 @@
 
     python -m xlnet_tf.convert --from xlnet_cased_L-12_H-768_A-12 --to DIR
 
-Reads every format that `from_preset` reads; writes a preset (`keras`), a
-directory of Hugging Face's (`hf`) or of the released code (`tf1`), with the
-tokenizer.
+Reads every format that `from_preset` reads. Writes a preset (`keras`), Hugging
+Face's format (`hf`) or the released format (`tf1`), with the tokenizer.
 """
 
 import sys
@@ -61,19 +60,20 @@ def parse_arguments(argv=None):
         help="type of the weights in a preset: float16 takes half the space "
         "(default float32)",
     )
-    add("--config", help="the checkpoint's xlnet_config.json, if elsewhere")
-    add("--tokenizer", help="its spiece.model, if elsewhere")
+    add("--config", help="xlnet_config.json, if not beside the weights")
+    add("--tokenizer", help="spiece.model, if not beside the weights")
     add(
         "--lowercase",
         action="store_true",
-        help="for an uncased vocabulary, if no file beside the weights says so",
+        help="for an uncased vocabulary, if no file beside the weights records "
+        "it",
     )
     add("--task", help="class of the model, such as XLNetTextClassifier")
-    add("--head", help='name of one of several heads, such as "mnli"')
+    add("--head", help='head to convert, if there are several: "mnli"')
     add(
         "--gelu",
         choices=("tanh", "erf"),
-        help="form of GELU in training, if not the one that is detected",
+        help="form of GELU in training (default: as detected)",
     )
     add(
         "--partial",

@@ -9,8 +9,8 @@ examples:
         --window 512 --stride 128
     python -m xlnet_tf.evaluate --model runs/rte --task rte --data glue/RTE
 
-A causal model is one of `python -m xlnet_tf.train --objective causal`. Its
-memory may be longer than in training.
+`python -m xlnet_tf.train --objective causal` trains a causal model. Its memory
+may be longer here than in training.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def parse_arguments(argv=None):
         metavar="PATH",
         help="output of a run, preset or .keras file",
     )
-    add("--task", metavar="NAME", help="as in xlnet_tf.finetune")
+    add("--task", metavar="NAME", help="task, as in xlnet_tf.finetune")
     add(
         "--data",
         metavar="PATH",
@@ -58,22 +58,22 @@ def parse_arguments(argv=None):
     )
     add(
         "--columns",
-        help="as in xlnet_tf.finetune (default: those of the run, or guessed)",
+        help="as in xlnet_tf.finetune (default: the run's columns, or guessed)",
     )
     add(
         "--predictions",
         metavar="FILE",
-        help="write answers and the truth to this file, as JSON lines",
+        help="write predictions and labels to this file, as JSON lines",
     )
     _add_perplexity_options(add)
-    add("--output", metavar="FILE", help="write the metrics to it, as JSON")
+    add("--output", metavar="FILE", help="write the metrics here, as JSON")
     command_line.add_quiet(parser)
     return command_line.parse(parser, argv)
 
 
 def _add_perplexity_options(add):
     """Add the text to read, and how much of it is read at once."""
-    add("--text", nargs="+", help="text files, or patterns")
+    add("--text", nargs="+", help="text files, or globs")
     add(
         "--tokenizer",
         metavar="FILE",
@@ -102,14 +102,14 @@ def _add_perplexity_options(add):
         "--stride",
         type=_positive,
         metavar="N",
-        help="tokens that the window moves by (default half of it)",
+        help="tokens that the window moves by (default half a window)",
     )
     add(
         "--batch-size",
         type=_positive,
         metavar="N",
-        help="parts of the text, or windows, at once (default 1); rows of a "
-        "task (default as in xlnet_tf.finetune)",
+        help="parts of the text, or windows, per batch (default 1); for a "
+        "task, rows (default as in xlnet_tf.finetune)",
     )
 
 

@@ -1,13 +1,12 @@
-"""Continue texts by a pretrained model: `python -m xlnet_tf.generate`.
+"""Continue texts with a pretrained model: `python -m xlnet_tf.generate`.
 
     python -m xlnet_tf.generate --model runs/mine --prompt 'The house' --stream
     python -m xlnet_tf.generate --model runs/mine --input prompts.jsonl \\
         --num-beams 4 --output texts.jsonl
 
-Writes a JSON object for every prompt, in their order. With --output the same
-command again goes on where it was stopped (in a bucket not after SIGKILL). A
-prompt that cannot be read gets an object with `error`, and the exit status is
-1.
+Writes one JSON object per prompt, in order. With `--output`, the same command
+resumes where it was stopped (in a bucket not after SIGKILL). A prompt that
+cannot be read gets an object with `error`, and the exit status is 1.
 """
 
 import contextlib

@@ -6,8 +6,8 @@
         --text "The street was wet."
     python -m xlnet_tf.show curve runs/one runs/two --output curves.svg
 
-`--output` is a .png or a .svg. In Python, `xlnet_tf.pictures` has the same as
-functions that return Matplotlib figures.
+`--output` is a .png or a .svg. In Python, functions of `xlnet_tf.pictures`
+return the pictures as Matplotlib figures.
 """
 
 import os
@@ -39,8 +39,8 @@ def parse_arguments(argv=None):
         )
         return added.add_argument
 
-    add = picture("masks", "who may attend to whom, in both streams")
-    add("--pieces", nargs="+", metavar="PIECE", help="tokens, as they are")
+    add = picture("masks", "attention masks of both streams")
+    add("--pieces", nargs="+", metavar="PIECE", help="tokens of a sequence")
     add("--text", help="a text to split with --tokenizer")
     add("--tokenizer", metavar="FILE", help="a spiece.model, run or preset")
     add(
@@ -62,21 +62,23 @@ def parse_arguments(argv=None):
         nargs="+",
         default=[],
         metavar="PIECE",
-        help="remembered tokens in front of these",
+        help="remembered tokens before the pieces",
     )
-    add("--seed", type=int, default=0, help="of a random order (default 0)")
+    add(
+        "--seed", type=int, default=0, help="seed of a random order (default 0)"
+    )
     for name, text in (
-        ("attention", "weights of a head over a text"),
-        ("memory", "weights over a text and what was read before it"),
+        ("attention", "attention weights of a head over a text"),
+        ("memory", "attention weights over a text and the text before it"),
     ):
         add = picture(name, text)
         add("--model", required=True, metavar="PATH", help="run or preset")
-        add("--tokenizer", metavar="FILE", help="default: beside the model")
+        add("--tokenizer", metavar="FILE", help="default: the model's")
         add("--text", required=True, help="the text to read")
         if name == "memory":
             add("--before", required=True, help="text to remember before it")
-        add("--layer", type=int, help="from 0 (default the last)")
-        add("--head", type=int, help="from 0 (default the mean of all)")
+        add("--layer", type=int, help="layer, from 0 (default the last)")
+        add("--head", type=int, help="head, from 0 (default the mean of all)")
         add(
             "--distances",
             action="store_true",
@@ -84,7 +86,7 @@ def parse_arguments(argv=None):
         )
     add = picture("curve", "a metric of one or several runs")
     add("runs", nargs="+", metavar="RUN", help="directories of runs")
-    add("--metric", default="loss", help="in metrics.jsonl (default loss)")
+    add("--metric", default="loss", help="name in metrics.jsonl (default loss)")
     texts = ("before", "pieces", "text")
     return command_line.parse(parser, argv, texts)
 

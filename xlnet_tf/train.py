@@ -66,7 +66,7 @@ def parse_arguments(argv=None):
     parser.add_argument(
         "--recipe",
         choices=PRETRAINING,
-        help="model and settings by name; other options override it: "
+        help="named model with settings, which options override: "
         + "; ".join(f"{name}, {x.text}" for name, x in PRETRAINING.items()),
     )
     parser.add_argument(

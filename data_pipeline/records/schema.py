@@ -196,13 +196,13 @@ class RecordSettings(Settings):
     sequence_length: int = setting(512, "tokens of a record", POSITIVE)
     reuse_length: int | None = setting(
         None,
-        "first tokens of a record, whose states memory keeps; the next record "
-        "begins this many tokens later (default half; 0: records do not "
-        "overlap, and memory keeps all of their tokens)",
+        "length of the first part of a record; memory keeps its states, and "
+        "the next record begins this many tokens later (default half; 0: "
+        "records do not overlap, and memory keeps all of their tokens)",
     )
     num_predict: int | None = setting(
         None,
-        "most targets of a record (default sequence length / tokens per "
+        "maximum targets of a record (default sequence length / tokens per "
         "target)",
     )
     tokens_per_target: int = setting(
@@ -227,11 +227,11 @@ class RecordSettings(Settings):
     validation_fraction: float = setting(
         0.0, "share of the documents to hold out", FRACTION_BELOW_1
     )
-    seed: int = setting(0, "of all random draws", NOT_NEGATIVE)
+    seed: int = setting(0, "seed of all random draws", NOT_NEGATIVE)
     shard_size: str | None = setting(
         None,
-        "join the shards of parts of the text up to this size, such as 256MB "
-        "(default a shard for each 4 million characters)",
+        "join shards up to this size, such as 256MB (default one shard per 4 "
+        "million characters)",
         metavar="SIZE",
     )
 

@@ -53,7 +53,7 @@ def add_text_options(add):
     add(
         "--on-bad-text",
         choices=BAD_TEXT,
-        help="for bytes that are not text: refuse stops, replace puts U+FFFD, "
-        "skip leaves out the line; the latter two also leave out broken lines "
-        "of JSON, broken rows and empty files (default refuse)",
+        help="bytes that are not text: refuse stops, replace inserts U+FFFD, "
+        "skip omits the line; replace and skip also omit broken lines of JSON, "
+        "broken rows and empty files (default refuse)",
     )

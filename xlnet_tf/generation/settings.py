@@ -59,7 +59,7 @@ class GenerationSettings(settings.Settings):
     """
 
     max_new_tokens: int = setting(
-        64, "most tokens of a generated text", settings.POSITIVE
+        64, "maximum tokens of a generated text", settings.POSITIVE
     )
     min_new_tokens: int = setting(
         0, "tokens before a text may end", settings.NOT_NEGATIVE
@@ -69,7 +69,9 @@ class GenerationSettings(settings.Settings):
     )
     sample: bool = setting(False, "draw tokens at random")
     temperature: float = setting(
-        1.0, "divides the logits before a token is drawn", settings.POSITIVE
+        1.0,
+        "divide the logits by this before drawing a token",
+        settings.POSITIVE,
     )
     top_k: int = setting(
         0,
@@ -96,7 +98,7 @@ class GenerationSettings(settings.Settings):
         0.0, "above 0: longer texts score higher", settings.NOT_NEGATIVE
     )
     early_stopping: bool = setting(
-        False, "stop once as many texts have ended as there are beams"
+        False, "stop when as many texts have ended as there are beams"
     )
     stop: tuple[str, ...] = setting(
         (), "a text ends before the first of these strings"
@@ -107,11 +109,11 @@ class GenerationSettings(settings.Settings):
     )
     segment_length: int | None = setting(
         None,
-        "tokens of a prompt to read at a time, with memory of those before "
-        "(default: all at once)",
+        "read a prompt in segments of this many tokens, with memory (default: "
+        "all at once)",
         settings.POSITIVE,
     )
-    batch_size: int = setting(8, "prompts at a time", settings.POSITIVE)
+    batch_size: int = setting(8, "prompts per batch", settings.POSITIVE)
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,12 +1,12 @@
-"""Settings of runs: each field is an option, a key of a file, and its help.
+"""Settings of runs: each field is an option and a key of a file.
 
-Loads nothing heavy, for the commands list these fields in their `--help`.
+Imports nothing heavy, because `--help` of the commands lists these fields.
 
-A field says itself what it influences, and so whether a run that goes on may
-have another value: `NOTHING` (when a run evaluates, saves and ends), `NUMBERS`
-(what a step learns; the default), `DATA` (the order of the data, or what a
-checkpoint means) or `PLACE` (files, the model that they hold, and machines:
-`run.json` has the model and digests of the files instead).
+The `influence` of a field decides whether a resumed run may change it:
+`NOTHING` (when a run evaluates, saves and ends), `NUMBERS` (the update of a
+step; the default), `DATA` (the order of the data, or the meaning of a
+checkpoint) or `PLACE` (files, the model in them, and machines: `run.json` has
+the model and digests of the files instead).
 """
 
 import dataclasses
@@ -87,10 +87,13 @@ class Optimization(RunSettings):
     """Settings of the step: its rows, and the update of the weights."""
 
     batch_size: int = setting(
-        32, "rows of one step, over all replicas", POSITIVE, influence=DATA
+        32,
+        "rows of one step, on all replicas together",
+        POSITIVE,
+        influence=DATA,
     )
     gradient_accumulation_steps: int = setting(
-        1, "micro-batches that the rows of a replica are split into", POSITIVE
+        1, "micro-batches of a replica in one step", POSITIVE
     )
     decay: str = setting(
         "linear",
@@ -112,8 +115,8 @@ class Optimization(RunSettings):
     adam_epsilon: float = setting(1e-6, "Adam's epsilon", POSITIVE)
     on_not_finite: str = setting(
         "stop",
-        "stop at a step whose loss or gradients are NaN or infinite, or skip "
-        "it (at most 20 in a row); float16 always skips",
+        "if loss or gradients are NaN or infinite: stop, or skip the step (at "
+        "most 20 in a row); float16 always skips",
         choices=("stop", "skip"),
         influence=NOTHING,
     )
@@ -141,7 +144,7 @@ class Compute(RunSettings):
 
     strategy: str = setting(
         "auto",
-        "auto, one_device, mirrored, multi_worker or tpu",
+        "distribution: auto, one_device, mirrored, multi_worker or tpu",
         choices=STRATEGIES,
         influence=PLACE,
     )
@@ -150,7 +153,7 @@ class Compute(RunSettings):
     )
     compilation_cache: str | None = setting(
         None,
-        "keep programs that XLA has compiled, for the next start",
+        "keep XLA's compiled programs for the next start",
         metavar="DIR",
         influence=PLACE,
     )
@@ -158,8 +161,8 @@ class Compute(RunSettings):
     precision: str = setting(
         "float32",
         "float32, bfloat16, or float16 for GPUs without bfloat16 (mixed "
-        "precision: weights stay float32); auto: bfloat16 on a CPU that "
-        "multiplies it, else float32",
+        "precision: weights stay float32); auto: bfloat16 on a CPU with "
+        "instructions for it, else float32",
         choices=("auto", "float32", "bfloat16", "float16"),
         meant={"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"},
     )
@@ -199,8 +202,8 @@ class Schedule(RunSettings):
     )
     checkpoint_time_interval: str | None = setting(
         None,
-        "also save a checkpoint once the newest is this old, such as 10m, at "
-        "the end of a loop of --steps-per-loop (default none)",
+        "after a loop of --steps-per-loop, also save a checkpoint if the "
+        "newest is this old, such as 10m (default none)",
         metavar="TIME",
         influence=NOTHING,
     )
@@ -209,22 +212,22 @@ class Schedule(RunSettings):
     )
     time_limit: str | None = setting(
         None,
-        "stop with a checkpoint this long after the start of the command, such "
-        "as 90s, 45m or 3h (default none)",
+        "save a checkpoint and stop this long after the start of the command, "
+        "such as 90s, 45m or 3h (default none)",
         metavar="TIME",
         influence=NOTHING,
     )
     grace_period: float = setting(
         30.0,
-        "seconds that stopping may take: --time-limit stops this much earlier",
+        "seconds kept for stopping: --time-limit stops this much earlier",
         NOT_NEGATIVE,
         influence=NOTHING,
     )
     log_to: str = setting(
         "tensorboard",
-        "tracker that losses are sent to, besides TensorBoard's files and "
-        "metrics.jsonl: tensorboard (no other), wandb (Weights & Biases) or "
-        "mlflow, whose client must be installed",
+        "also send losses to a tracker: wandb (Weights & Biases) or mlflow, "
+        "whose client must be installed; tensorboard: write only "
+        "TensorBoard's files and metrics.jsonl",
         choices=("tensorboard", "wandb", "mlflow"),
         influence=NOTHING,
     )
@@ -299,21 +302,19 @@ class PretrainingSettings(Schedule, Compute, Optimization):
 
     records: tuple[str, ...] = setting(
         (),
-        "output of build_records; several sets are mixed, in the shares of "
-        "DIR=WEIGHT or of their sizes",
+        "output of build_records; several sets are mixed by the weights of "
+        "DIR=WEIGHT, or by their sizes",
         metavar="DIR",
         influence=PLACE,
     )
     eval_records: str | None = setting(
         None, "other records to evaluate on", metavar="DIR", influence=PLACE
     )
-    skip_corrupt: bool = setting(
-        False, "leave out damaged records", influence=PLACE
-    )
+    skip_corrupt: bool = setting(False, "skip damaged records", influence=PLACE)
     data_service: str | None = setting(
         None,
-        "grpc://HOST:PORT of a tf.data service whose workers read the records, "
-        "under the same path",
+        "grpc://HOST:PORT of a tf.data service whose workers read the records "
+        "at the same path",
         metavar="ADDRESS",
         influence=PLACE,
     )
@@ -332,7 +333,7 @@ class PretrainingSettings(Schedule, Compute, Optimization):
     )
     set: tuple[str, ...] = setting(
         (),
-        "fields of the model's config, as num_layers=6",
+        "fields of the model's config, such as num_layers=6",
         metavar="NAME=VALUE",
         influence=PLACE,
     )
@@ -396,22 +397,22 @@ class PretrainingSettings(Schedule, Compute, Optimization):
     )
     next_sentence_weight: float = setting(
         0.0,
-        "weight of the next-sentence loss, added to that of the tokens",
+        "weight of the next-sentence loss, which is added to the token loss",
         NOT_NEGATIVE,
         influence=DATA,
     )
     hide_empty_memory: bool = setting(
         False,
-        "mask memory that was never written, and reset memory at the ends of "
-        "shards; by default, as released, rows attend to its zeros and it is "
-        "never reset",
+        "mask memory that was never written, and reset memory at the end of "
+        "each shard; by default, as released, rows attend to its zeros, and it "
+        "is never reset",
         influence=DATA,
     )
     evaluation_interval: int = setting(
         500, "steps between evaluations", POSITIVE, influence=NOTHING
     )
     evaluation_steps: int = setting(
-        100, "most batches of one evaluation", POSITIVE, influence=NOTHING
+        100, "maximum batches of one evaluation", POSITIVE, influence=NOTHING
     )
     checkpoint_interval: int = setting(
         500, "steps between checkpoints", POSITIVE, influence=NOTHING
@@ -503,7 +504,7 @@ class FinetuningSettings(Schedule, Compute, Optimization):
     )
     seeds: int | None = setting(
         None,
-        "number of runs of different seeds, with median and spread",
+        "train runs with this many seeds, and report median and spread",
         POSITIVE,
         influence=PLACE,
     )
@@ -524,8 +525,8 @@ class FinetuningSettings(Schedule, Compute, Optimization):
     )
     learning_rate: float | None = setting(
         None,
-        "peak learning rate (default 5e-4 for models of a width of at most "
-        "256, else that of the task's recipe or 2e-5)",
+        "peak learning rate (default 5e-4 for models with a width of at most "
+        "256, else the rate in the task's recipe, or 2e-5)",
         POSITIVE,
     )
     max_gradient_norm: float = setting(
@@ -541,7 +542,7 @@ class FinetuningSettings(Schedule, Compute, Optimization):
     )
     checkpoint_interval: int | None = setting(
         None,
-        "steps between checkpoints (default as of evaluations)",
+        "steps between checkpoints (default --evaluation-interval)",
         POSITIVE,
         influence=NOTHING,
     )
@@ -549,7 +550,7 @@ class FinetuningSettings(Schedule, Compute, Optimization):
         0, "seed of the head, data order and dropout", SEED, influence=DATA
     )
     sequence_length: int | None = setting(
-        None, "most tokens of a sequence (default the task's)", POSITIVE
+        None, "maximum tokens of a sequence (default the task's)", POSITIVE
     )
     layer_decay: float = setting(
         1.0,
@@ -559,8 +560,8 @@ class FinetuningSettings(Schedule, Compute, Optimization):
     )
     layer_decay_on: str = setting(
         "step",
-        "apply the layer decay to the step, or to the gradient, as released, "
-        "which Adam mostly undoes",
+        "apply the layer decay to the step, or to the gradient (as released; "
+        "Adam mostly undoes it)",
         choices=("step", "gradient"),
     )
     lora_rank: int | None = setting(
@@ -596,8 +597,8 @@ class FinetuningSettings(Schedule, Compute, Optimization):
     )
     hold_out: float = setting(
         0.1,
-        "share of the training examples to hold out for evaluation, if the "
-        "task has no examples for it",
+        "share of the training examples to hold out, if the task has no "
+        "evaluation examples",
         FRACTION_BETWEEN,
     )
     long_documents: str = setting(
@@ -614,38 +615,39 @@ class FinetuningSettings(Schedule, Compute, Optimization):
     )
     document_length: int | None = setting(
         None,
-        "most tokens of a text read with memory (default 8 segments)",
+        "maximum tokens of a text read with memory (default 8 segments)",
         POSITIVE,
     )
     max_question_length: int = setting(
-        64, "most pieces of a question", POSITIVE
+        64, "maximum pieces of a question", POSITIVE
     )
     fill_blanks: bool = setting(
         True,
-        "put an option in place of the _ in its question, as released, instead "
-        "of after it",
+        "insert each option at the _ of its question, as released, instead of "
+        "after the question",
     )
-    max_answer_length: int = setting(64, "most pieces of an answer", POSITIVE)
+    max_answer_length: int = setting(
+        64, "maximum pieces of an answer", POSITIVE
+    )
     n_best_size: int = setting(5, "answers to keep per question", POSITIVE)
     num_documents: int = setting(
-        8, "documents of a query that the loss compares at once", POSITIVE
+        8, "documents per query that the loss compares at once", POSITIVE
     )
     target_length: int = setting(
         64,
-        "most tokens of a target; its source may have the rest of the sequence "
+        "maximum tokens of a target; the source gets the rest of the sequence "
         "length",
         POSITIVE,
     )
     label_smoothing: float = setting(
         0.1,
-        "share of the probability of a target's token that is spread over all "
-        "tokens",
+        "share of a target token's probability to spread over all tokens",
         FRACTION_BELOW_1,
     )
     target_corruption: float = setting(
         0.5,
-        "share of a target's tokens that later tokens see corrupted (masked or "
-        "replaced) in training",
+        "share of a target's tokens to mask or replace in training, as inputs "
+        "of later tokens",
         FRACTION_BELOW_1,
     )
     num_beams: int = setting(4, "beams for generating targets", POSITIVE)
