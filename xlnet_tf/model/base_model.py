@@ -69,9 +69,21 @@ class BaseModel(keras.Model):
         """list of the tensors of `input`."""
         return list(self.input.values())
 
-    @functools.cached_property
+    @property
     def output(self):
-        """The symbolic outputs of a call on `input`: dict or KerasTensor."""
+        """The symbolic outputs of a call on `input`: dict or KerasTensor.
+
+        A list of those of another call, where that gave more of them, as with
+        targets: by this, Keras counts the tensors of a call in a functional
+        model.
+        """
+        of_calls = [node.output_tensors for node in self._inbound_nodes]
+        most = max(of_calls, key=len, default=[])
+        own = self._output_of_input
+        return most if len(most) > len(keras.tree.flatten(own)) else own
+
+    @functools.cached_property
+    def _output_of_input(self):
         return self(self.input)
 
     @property
@@ -82,7 +94,8 @@ class BaseModel(keras.Model):
     def __dir__(self):
         # TensorFlow reads every name of this list when it saves a model, and
         # `output` calls the model.
-        return [x for x in super().__dir__() if x not in ("output", "outputs")]
+        hidden = "output", "outputs", "_output_of_input"
+        return [x for x in super().__dir__() if x not in hidden]
 
     @property
     def input_dtype(self):
