@@ -1,4 +1,4 @@
-"""Compiled functions of a model, for predictions, on every backend."""
+"""Compiled functions of a model, for predictions, on each backend."""
 
 import keras
 
@@ -12,8 +12,8 @@ def compiled(function, model, relaxes=True):
     Args:
         function: of trees of tensors.
         model: keras.Model, of whose variables it reads the present values.
-        relaxes: bool, whether TensorFlow compiles for sizes of all kinds once
-            there are several. Default True.
+        relaxes: bool, whether TensorFlow compiles once for all sizes after it
+            met two. Default True.
 
     Returns:
         function of the same arguments.

@@ -1,4 +1,4 @@
-"""What runs on JAX refuse; what they compute is a slow test."""
+"""Refusals of runs on JAX. Slow tests have the runs."""
 
 import pytest
 
