@@ -59,8 +59,8 @@ def export_model(
 ) -> os.PathLike:
     """Write a versioned SavedModel, or a network of OpenVINO.
 
-    The export appears whole: it is written under a temporary name and then
-    renamed. (In a bucket its files appear one after the other.) Its
+    The export appears whole: it is written beside its place under a temporary
+    name and renamed. (In a bucket its files appear one after the other.) Its
     `assets.extra` holds warm-up requests, the settings and `model_card.json`;
     `SHA256SUMS` has the digests of all files. On Keras' JAX backend a process
     of the TensorFlow backend writes it.

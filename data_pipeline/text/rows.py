@@ -300,7 +300,7 @@ def _csv_rows(path, header, lines, field, separator):
 
 @contextlib.contextmanager
 def long_fields(characters):
-    """Raise the longest field of `csv`, by default 131,072 characters."""
+    """Raise the limit of `csv` on fields, 131,072 characters by default."""
     limit = csv.field_size_limit(characters)
     try:
         yield
