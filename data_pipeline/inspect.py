@@ -1,10 +1,10 @@
-"""Show what records hold, and verify them: `python -m data_pipeline.inspect`.
+"""Show and verify records: `python -m data_pipeline.inspect`.
 
     python -m data_pipeline.inspect RECORDS --record 7
 
-prints counts and settings of the set, shares over some records, one
-record as text with its targets in the order in which they are predicted, and
-checks the checksums of all shards. The exit status is 1 if one is damaged.
+prints counts and settings of the set, shares over some records, and one record
+as text with its targets in the order of their prediction. It checks the
+checksums of all shards. The exit status is 1 if a shard is damaged.
 """
 
 import sys
@@ -58,7 +58,7 @@ def parse_arguments(argv=None):
 
 
 def main(argv=None):
-    """Run the command; see the module's text.
+    """Run the command; see the module's docstring.
 
     Returns:
         int, 0, or 1 if a shard is damaged.
@@ -89,7 +89,7 @@ def main(argv=None):
     except DamagedRecord:
         if not options.verify:
             raise
-        lines = []  # what is damaged is listed below
+        lines = []  # damaged shards are listed below
     command_line.print_lines(*lines)
     if not options.verify:
         return 0
@@ -155,7 +155,7 @@ def describe_sample(data):
     count = min(_SAMPLE, data.num_records)
     chosen = np.linspace(0, data.num_records - 1, count).astype(int)
     found = []
-    # In parts, for stored masks take a megabyte a record.
+    # In parts, since stored masks take a megabyte per record.
     for part in np.array_split(chosen, -(-count // _AT_ONCE)):
         batch = data.batch(part)
         targets = batch["target_weights"].sum(axis=1)
@@ -172,12 +172,12 @@ def describe_sample(data):
 
 
 def describe_record(data, tokenizer, number):
-    """One record: its text by segments, and its targets.
+    """Describe one record: its text by segments, and its targets.
 
     Args:
         data: SingleRecords.
         tokenizer: Tokenizer.
-        number: int, of the record in the split.
+        number: int, index of the record in the split.
 
     Returns:
         list of str, lines.
@@ -200,11 +200,11 @@ def describe_record(data, tokenizer, number):
 
 
 def _targets(row, tokenizer):
-    """The targets of a record in the order of their steps, lines."""
+    """Lines about a record's targets, in the order of their steps."""
     weights = row["target_weights"] > 0
     ids = row["target_ids"][weights]
     positions = row.get("target_positions")
-    if "target_mapping" in row:  # of stored permutations
+    if "target_mapping" in row:  # stored permutations
         positions = row["target_mapping"].argmax(axis=-1)
     if positions is None:  # every token predicts the next
         return [f"  {len(ids)} targets, each behind its own token"]

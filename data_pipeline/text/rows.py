@@ -300,7 +300,7 @@ def _csv_rows(path, header, lines, field, separator):
 
 @contextlib.contextmanager
 def long_fields(characters):
-    """Raise the limit of `csv` on fields, 131,072 characters by default."""
+    """Context in which `csv` reads fields longer than 131,072 characters."""
     limit = csv.field_size_limit(characters)
     try:
         yield

@@ -170,7 +170,7 @@ class Client:
         arrays = request_arrays(inputs, known, signature)
         counts = {len(array) for array in arrays.values()}
         if 0 in counts:
-            # A server that joins requests may reply late, or crash.
+            # A server that joins requests may reply late, or exit.
             raise ValueError(
                 "a request must have at least one row. Received: 0 rows."
             )
