@@ -105,8 +105,8 @@ def main(argv=None):
 def _take_text_options(arguments):
     """Use the text options of a given plan; options win."""
     plan = _read_plan(arguments.settings) or {}
-    of_plan = {name: plan[name] for name in TEXT_DEFAULTS if name in plan}
-    fill_text_options(arguments, of_plan)
+    planned = {name: plan[name] for name in TEXT_DEFAULTS if name in plan}
+    fill_text_options(arguments, planned)
     if arguments.lowercase is None:
         arguments.lowercase = plan.get("lowercase", False)
 
@@ -174,9 +174,9 @@ def _warnings(manifest, tokenizer, settings):
 def _unknown_warning(totals, tokenizer):
     """Warning about text outside of the tokenizer's vocabulary, str."""
     written = totals.get("written_unknown", 0)
-    of_each = tokenizer.encode(UNKNOWN).count(UNKNOWN_ID)
-    others = totals["unknown_tokens"] - written * of_each
-    if others > _UNKNOWN_WARNING * totals["tokens"]:
+    tokens_each = tokenizer.encode(UNKNOWN).count(UNKNOWN_ID)
+    other_unknown = totals["unknown_tokens"] - written * tokens_each
+    if other_unknown > _UNKNOWN_WARNING * totals["tokens"]:
         cause = "Is it made for this language and script, and is --encoding "
         cause += "right?"
         if not tokenizer.lowercase and not _has_capitals(tokenizer):

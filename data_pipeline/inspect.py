@@ -154,14 +154,14 @@ def describe_sample(data):
 
     count = min(_SAMPLE, data.num_records)
     chosen = np.linspace(0, data.num_records - 1, count).astype(int)
-    found = []
+    statistics = []
     # In parts, since stored masks take a megabyte per record.
     for part in np.array_split(chosen, -(-count // _AT_ONCE)):
         batch = data.batch(part)
         targets = batch["target_weights"].sum(axis=1)
         unknown = (batch["token_ids"] == UNKNOWN_ID).mean(axis=1)
-        found.append(np.stack([targets, unknown, batch["is_next"]]))
-    targets, unknown, is_next = np.concatenate(found, axis=1)
+        statistics.append(np.stack([targets, unknown, batch["is_next"]]))
+    targets, unknown, is_next = np.concatenate(statistics, axis=1)
     return [
         f"targets    {targets.mean():.1f} per sequence ({targets.min():.0f} to "
         f"{targets.max():.0f}, room for {data.num_targets}), by "
@@ -193,8 +193,8 @@ def describe_record(data, tokenizer, number):
         + (", backwards" if row.get("is_reversed") else "")
     ]
     for segment in sorted(set(segments.tolist())):
-        of_segment = ids[segments == segment].tolist()
-        text = " ".join(map(tokenizer.id_to_piece, of_segment))
+        segment_ids = ids[segments == segment].tolist()
+        text = " ".join(map(tokenizer.id_to_piece, segment_ids))
         lines.append(f"  {names[segment]:8}{text}")
     return lines + _targets(row, tokenizer)
 

@@ -60,11 +60,11 @@ class SingleRecords(PretrainingData):
             return read_record(*source, self.manifest.frame_bytes)
 
         with concurrent.futures.ThreadPoolExecutor(_THREADS) as threads:
-            found = list(threads.map(read, self._records.sources(numbers)))
-        for record in found:
+            records = list(threads.map(read, self._records.sources(numbers)))
+        for record in records:
             if isinstance(record, BadRecord):
                 raise DamagedRecord(
                     f"{record}. Copy the file again from where the set was "
                     "built."
                 )
-        return found
+        return records

@@ -127,7 +127,7 @@ def main(argv=None):
     """Train a tokenizer on text files.
 
     Args:
-        argv: list of str, default None for those of the process.
+        argv: list of str, default None for the arguments of the process.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -335,18 +335,18 @@ def _train(sentences, settings):
 def _explained(message, settings):
     """ValueError for a message of SentencePiece."""
     size = f"Received: vocabulary_size={settings['vocab_size']}."
-    found = re.search(r"size too high .* a value <= (\d+)", message)
-    if found:
+    match = re.search(r"size too high .* a value <= (\d+)", message)
+    if match:
         return VocabularyTooLarge(
             "`vocabulary_size` is too large for this text: expected at most "
-            f"{found[1]}. {size} Give more text, or a smaller size.",
-            int(found[1]),
+            f"{match[1]}. {size} Give more text, or a smaller size.",
+            int(match[1]),
         )
-    found = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
-    if found:
+    match = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if match:
         return ValueError(
             "`vocabulary_size` is too small for the characters of this text: "
-            f"expected at least {found[1]}. {size} Give a larger size, or a "
+            f"expected at least {match[1]}. {size} Give a larger size, or a "
             "smaller `character_coverage`."
         )
     if "sentences_.empty()" in message:

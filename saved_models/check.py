@@ -246,7 +246,7 @@ def _of_export(export, task, examples, progress):
     places = [x.where for x in examples]
     answers = _asked(export, rows, signature, places)
     answers = track(answers, "asking", "examples", len(rows), shown=progress)
-    found = []
+    export_answers = []
     for example, answer in zip(examples, answers, strict=True):
         answer = {k: np.asarray(x).tolist() for k, x in answer.items()}
         if task.kind == "ranking":
@@ -263,8 +263,8 @@ def _of_export(export, task, examples, progress):
                 (answer["tags"][begin] if count else "") or "O"
                 for begin, count in zip(begins, parts, strict=False)
             ]
-        found.append(answer)
-    return found
+        export_answers.append(answer)
+    return export_answers
 
 
 def _asked(export, rows, signature, places=None):

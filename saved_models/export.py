@@ -1,4 +1,4 @@
-"""Export a SavedModel that takes raw text: `python -m saved_models.export`.
+"""Export a SavedModel for raw text: `python -m saved_models.export`.
 
 python -m saved_models.export --model runs/demo --output saved_models/demo/1
 

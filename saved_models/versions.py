@@ -127,5 +127,5 @@ def check_format(directory):
     """
     file = directory / CARD_FILE
     if file.is_file():
-        found = read_json_object(file).get(FORMAT_VERSION)
-        check_version(file, found, EXPORT_VERSION)
+        version = read_json_object(file).get(FORMAT_VERSION)
+        check_version(file, version, EXPORT_VERSION)

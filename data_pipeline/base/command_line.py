@@ -61,7 +61,7 @@ def _print(stream, lines):
 
 
 def _escape(error):
-    """Write what an encoding lacks as JSON does, for `codecs`."""
+    """Escape characters that an encoding lacks, as JSON does, for `codecs`."""
     text = error.object[error.start : error.end]
     units = text.encode("utf-16-be", "surrogatepass").hex("\n", 2).split()
     return "".join(f"\\u{unit}" for unit in units), error.end
@@ -98,7 +98,7 @@ def run(main, argv=None):
     Returns:
         int, the exit status: 0 success, 1 error of the user, 130 stopped by
         Ctrl-C, 141 stopped as nobody reads its output, 143 stopped by SIGTERM.
-        Once `main` has begun, no signal is lost, whatever libraries do.
+        Once `main` has begun, no library can lose a signal.
     """
     _prepare_streams()
     # The log level of TensorFlow's C++ code, read at its import.
@@ -140,15 +140,15 @@ def _status_of(error):
             return 141
         print_notes(f"error: {_message(error)}")
         return 1
-    told = _told_of_tensorflow(error)
-    if told is None:
+    text = _told_of_tensorflow(error)
+    if text is None:
         return None
-    print_notes(f"error: {told}")
+    print_notes(f"error: {text}")
     return 1
 
 
 class _Signals:
-    """Handlers by which SIGTERM and Ctrl-C stop a command.
+    """Handlers that let SIGTERM and Ctrl-C stop a command.
 
     They raise KeyboardInterrupt, so that `with` and `finally` remove
     half-written files. Libraries swallow it in their callbacks, so a thread
@@ -412,7 +412,7 @@ def parse(parser, argv=None, may_be_empty=()):
 
     Args:
         parser: Parser.
-        argv: list of str, default None for those of the process.
+        argv: list of str, default None for the arguments of the process.
         may_be_empty: names of options that hold text, which may be "".
 
     Returns:

@@ -1,6 +1,6 @@
 """Paths, atomic writes and JSON files.
 
-All three packages take paths by `as_path` and write through `written_whole`.
+All three packages read paths with `as_path` and write with `written_whole`.
 """
 
 import contextlib
@@ -153,7 +153,7 @@ def local_copy(path):
         path: path.
 
     Yields:
-        pathlib.Path: `path` itself where it is local.
+        pathlib.Path: `path` itself if it is local.
     """
     if not is_remote(path):
         yield as_path(path)

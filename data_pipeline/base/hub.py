@@ -92,13 +92,13 @@ def parts(path):
     Raises:
         ValueError: if `path` has another form than in `fetched`.
     """
-    found = _FORM.fullmatch(path.rstrip("/"))
-    if not found or found[1].startswith("datasets/"):
+    match = _FORM.fullmatch(path.rstrip("/"))
+    if not match or match[1].startswith("datasets/"):
         raise ValueError(
             "a model of the Hugging Face Hub is hf://OWNER/NAME or "
             f"hf://OWNER/NAME@REVISION. Received: {path}."
         )
-    return found.groups()
+    return match.groups()
 
 
 def _client(name, otherwise):
@@ -119,10 +119,10 @@ def _directory(name, revision):
     try:
         # One request without retries: without a network, `list_repo_files`
         # would retry for half a minute.
-        found = hub.HfApi().model_info(name, revision=revision)
+        info = hub.HfApi().model_info(name, revision=revision)
         # Do not download the same weights in both formats.
         twice = any(
-            x.rfilename.endswith(".safetensors") for x in found.siblings or ()
+            x.rfilename.endswith(".safetensors") for x in info.siblings or ()
         )
         return hub.snapshot_download(
             name,

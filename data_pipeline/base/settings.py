@@ -125,7 +125,7 @@ class Settings:
         """Settings from a dict; unknown names are refused in one line.
 
         Raises:
-            ValueError, TypeError: as of `read`.
+            ValueError, TypeError: as from `read`.
         """
         refuse_unknown(cls, values, cls.__name__)
         return cls(**values)
@@ -219,7 +219,7 @@ def check_value(name, value, kind, range=None, choices=None, meant=None):
         name: str, of the field or argument.
         value: any object.
         kind: int, float, bool or str.
-        range, choices, meant: as of `setting`.
+        range, choices, meant: see `setting`.
 
     Raises:
         TypeError: if it is of another kind.

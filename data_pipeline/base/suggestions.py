@@ -18,8 +18,8 @@ def closest(name, known, least_similarity=0.72):
     # only its beginning is compared.
     bare = {x.lstrip("-"): x for x in known}
     name = name[:80].lstrip("-")
-    found = difflib.get_close_matches(name, list(bare), 1, least_similarity)
-    return bare[found[0]] if found else ""
+    matches = difflib.get_close_matches(name, list(bare), 1, least_similarity)
+    return bare[matches[0]] if matches else ""
 
 
 def did_you_mean(name, known):

@@ -163,7 +163,7 @@ class UrlPath:
         self._change("rm", recursive=True)
 
     def replace(self, target):
-        """Move a file; not atomic where the file system copies it."""
+        """Move a file; not atomic if the file system copies it."""
         self._change("mv", target._path)
 
     def check_writable(self):

@@ -72,19 +72,19 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
         contexts, numbers = tf.unique(valid_utf8(contexts))
         characters = _Characters(contexts)
         spans = _spans(outputs, windows, max_answer_length)
-        found = _best_texts(spans, characters, numbers, n_best)
+        best = _best_texts(spans, characters, numbers, n_best)
         count = tf.size(numbers)
         texts = characters.texts(
             tf.repeat(numbers, n_best),
-            tf.reshape(found["begin"], [-1]),
-            tf.reshape(found["end"], [-1]),
+            tf.reshape(best["begin"], [-1]),
+            tf.reshape(best["end"], [-1]),
         )
         null_score = tf.math.unsorted_segment_min(
             outputs["class_logits"], windows.window_row, count
         )
         return {
             "text": tf.reshape(texts, [count, n_best]),
-            **found,
+            **best,
             "null_score": null_score,
         }
 
@@ -123,7 +123,7 @@ class _Characters:
         self._starts = tf.cast(codes.row_starts(), tf.int64)
 
     def strip(self, rows, begins, ends):
-        """Spans without the blanks at both ends, as `str.strip` gives them.
+        """Spans without the blanks at both ends, as from `str.strip`.
 
         Args:
             rows: int tensor [K], the context of each span.
@@ -158,10 +158,10 @@ class _Characters:
         starts = tf.gather(self._starts, rows)
         begins = starts + tf.cast(begins, tf.int64)
         ends = starts + tf.cast(ends, tf.int64)
-        found = tf.gather(sums, ends) - tf.gather(sums, begins)
+        digests = tf.gather(sums, ends) - tf.gather(sums, begins)
         # Scaled as if every span began at the last character.
         last = tf.size(self._codes, tf.int64) - 1
-        return found * tf.gather(powers, last - begins)
+        return digests * tf.gather(powers, last - begins)
 
     def texts(self, rows, begins, ends):
         """Texts of spans [K], string [K]; "" for a begin of -1."""
@@ -178,13 +178,13 @@ class _Characters:
 
 def _chosen(spans, order):
     """Values of spans [K] at indices [N, n]; -1 = no answer."""
-    found = {}
+    chosen = {}
     for name, default in _NO_ANSWER.items():
         values = spans[name]
         values = tf.concat([values, tf.constant([default], values.dtype)], 0)
         place = tf.where(order >= 0, order, tf.size(values) - 1)
-        found[name] = tf.gather(values, place)
-    return found
+        chosen[name] = tf.gather(values, place)
+    return chosen
 
 
 def _spans(outputs, windows, max_answer_length):
@@ -193,7 +193,7 @@ def _spans(outputs, windows, max_answer_length):
     starts = outputs["start_top_positions"] - begin[:, None]
     ends = outputs["end_top_positions"] - begin[:, None, None]
     limits = windows.num_pieces[:, None]
-    # Index of the first piece of each window among those of all windows.
+    # Index of each window's first piece among the pieces of all windows.
     first = tf.cast(windows.begins.row_starts(), tf.int32)[:, None]
     is_start = (starts >= 0) & (starts < limits)
     # An extra value, in case there is none.
@@ -250,7 +250,7 @@ def _best_of_rows(rows, digests, scores, count, n_best):
 
 
 def strip(texts, begins):
-    """Texts without the blanks at both ends, as `str.strip` gives them.
+    """Texts without the blanks at both ends, as from `str.strip`.
 
     Args:
         texts: string tensor [K], UTF-8.
@@ -294,7 +294,7 @@ def n_best_answers(spans, contexts):
     """
     names = ("begin", "end", "start_score", "end_score")
     columns = [np.asarray(spans[name]).tolist() for name in names]
-    found = []
+    answers = []
     for context, *rows in zip(contexts, *columns, strict=True):
         best = [
             (context[begin:end], start_score, end_score)
@@ -303,7 +303,7 @@ def n_best_answers(spans, contexts):
         ] or [("", _NO_END_SCORE, _NO_END_SCORE)]
         scores = np.array([start + end for _, start, end in best])
         odds = np.exp(scores - scores.max())
-        found.append(
+        answers.append(
             [
                 {
                     "text": text,
@@ -316,4 +316,4 @@ def n_best_answers(spans, contexts):
                 )
             ]
         )
-    return found
+    return answers

@@ -49,7 +49,7 @@ def encode_in_chunks(examples, encode, progress=False):
         examples: list of examples.
         encode: function from a list of examples to a dict of ragged tensors
             and arrays.
-        progress: bool, whether to tell how far it is. Default False.
+        progress: bool, whether to show progress. Default False.
 
     Returns:
         dict of ragged tensors and arrays.
@@ -140,8 +140,8 @@ class EncodedExamples:
         """Indices of the examples of a row, list of int."""
         if "example" not in self.dense:
             return [int(row)]
-        found = np.atleast_1d(self.dense["example"][row])
-        return list(dict.fromkeys(found.tolist()))
+        examples = np.atleast_1d(self.dense["example"][row])
+        return list(dict.fromkeys(examples.tolist()))
 
 
 class Batches:

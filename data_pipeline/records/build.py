@@ -197,7 +197,7 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
         tokenizer: Tokenizer.
         settings: RecordSettings, resolved.
         corpus: Corpus.
-        bad_text: dict of counts, as of ReadLog.
+        bad_text: dict of counts, see ReadLog.
 
     Returns:
         tuple of Manifest and dict of each shard's file to its temporary name.

@@ -284,7 +284,7 @@ def verify_records(directory, split=None, likely=None):
 
     Returns:
         list of BadRecord, in order, empty if nothing is damaged. For a shard
-        of another set `record` is None, whatever else is damaged.
+        of another set `record` is None, even if it is damaged too.
 
     Raises:
         FileNotFoundError: the manifest or a shard is missing.

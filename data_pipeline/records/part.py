@@ -87,7 +87,7 @@ def load_part(directory, split, number):
     """Load a part.
 
     Args:
-        directory, split, number: as of `finished_part`.
+        directory, split, number: see `finished_part`.
 
     Returns:
         BuiltPart, or None if it is missing or not whole.
@@ -131,7 +131,7 @@ def build_part(directory, split, number, documents, tokenizer, settings):
     """Tokenize a part, cut it into sequences, and write its shards.
 
     Args:
-        directory, split, number, documents, tokenizer, settings: as of
+        directory, split, number, documents, tokenizer, settings: see
             `finished_part`.
 
     Returns:

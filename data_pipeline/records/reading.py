@@ -323,13 +323,13 @@ def check_service(address):
         ValueError: the address has another form.
         ConnectionError: no server replies within ten seconds.
     """
-    found = re.fullmatch(r"grpc://(\[[^\]]+\]|[^:/]+):(\d+)", address)
-    if not found:
+    match = re.fullmatch(r"grpc://(\[[^\]]+\]|[^:/]+):(\d+)", address)
+    if not match:
         raise ValueError(
             "`service` (--data-service) must be the address of a tf.data "
             f"service, as grpc://HOST:PORT. Received: service={address!r}."
         )
-    host, port = found[1].strip("[]"), int(found[2])
+    host, port = match[1].strip("[]"), int(match[2])
     end = time.monotonic() + _SERVICE_SECONDS
     while True:
         try:

@@ -239,8 +239,8 @@ class RecordSettings(Settings):
         """Most bytes of a joined shard, int, or None to join none."""
         if self.shard_size is None:
             return None
-        found = _SIZE.fullmatch(self.shard_size.strip())
-        number = float(found[1]) * _UNITS[found[2].upper()] if found else 0
+        match = _SIZE.fullmatch(self.shard_size.strip())
+        number = float(match[1]) * _UNITS[match[2].upper()] if match else 0
         if not 1 <= number < _MOST_SHARD_BYTES:
             raise ValueError(
                 "`shard_size` must be a number of bytes, such as 256MB or 1GB. "

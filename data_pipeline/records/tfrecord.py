@@ -185,18 +185,18 @@ def read_checksums(path, records, frame_bytes):
     Returns:
         list of int, or of BadRecord for a damaged or truncated record.
     """
-    found = []
+    checksums = []
     with as_path(path).open("rb") as file:
         for record in records:
             file.seek(record * frame_bytes)
             frame = np.frombuffer(file.read(frame_bytes), np.uint8)
             if len(frame) < frame_bytes:
-                found.append(_bad(path, record, frame_bytes, "cut off"))
+                checksums.append(_bad(path, record, frame_bytes, "cut off"))
             elif find_bad_frames(frame[None])[0]:
-                found.append(_bad(path, record, frame_bytes))
+                checksums.append(_bad(path, record, frame_bytes))
             else:
-                found.append(stored_checksum(frame))
-    return found
+                checksums.append(stored_checksum(frame))
+    return checksums
 
 
 def read_record(path, record, frame_bytes):
@@ -232,11 +232,11 @@ def find_bad_ends(path, shard, frame_bytes):
         the one that was written.
     """
     expected = (shard.first_crc32c, shard.last_crc32c)
-    found = read_checksums(path, (0, shard.records - 1), frame_bytes)
+    checksums = read_checksums(path, (0, shard.records - 1), frame_bytes)
     other = BadRecord(path, None, 0, OTHER_FILE)
     return [
         x if isinstance(x, BadRecord) else other
-        for x, checksum in zip(found, expected, strict=True)
+        for x, checksum in zip(checksums, expected, strict=True)
         if x != checksum
     ]
 

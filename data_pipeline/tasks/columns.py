@@ -1,7 +1,7 @@
 """Columns of a table and their roles in a task.
 
-The user gives a role's column, or it has a usual name, or it is guessed: only
-one column fits.
+The user gives the column of a role, or the column has a usual name. Otherwise
+it is guessed, if only one column fits.
 """
 
 import itertools
@@ -86,7 +86,7 @@ class Columns:
         is_test: bool, whether labels may be missing. Default False.
 
     Raises:
-        ValueError: a column is missing, or its name is there twice.
+        ValueError: a column is missing, or its name occurs twice.
     """
 
     def __init__(self, table, task, columns, is_test=False):
@@ -386,7 +386,7 @@ class Columns:
         def read(row):
             if all(row[key] in (None, "") for key in keys):
                 return None
-            found = []
+            names = []
             for key in keys:
                 name = key if table.is_named else table.names[key]
                 flag = row[key] or "0"
@@ -398,8 +398,8 @@ class Columns:
                         f"{row[key]!r}."
                     )
                 if flag:
-                    found.append(name)
-            return found
+                    names.append(name)
+            return names
 
         return read
 

@@ -85,11 +85,11 @@ def unlabelled_marks(labels, known):
     marks = labels & NO_LABELS
     if known is not None:
         return marks - set(known)
-    others = labels - NO_LABELS
-    if "+" in others:
+    other_labels = labels - NO_LABELS
+    if "+" in other_labels:
         marks.discard(_NOT_AGREED)
-    is_number = others and others <= {"0", "1", "+1"}
-    if is_number or any(re.fullmatch(r"-\d+(\.\d+)?", x) for x in others):
+    is_number = other_labels and other_labels <= {"0", "1", "+1"}
+    if is_number or any(re.fullmatch(r"-\d+(\.\d+)?", x) for x in other_labels):
         marks.discard(_UNKNOWN)
     return marks
 

@@ -164,12 +164,12 @@ def read_examples(
 
 
 def _read(task, path, split, columns, labels=None):
-    """Examples of a split; `labels` are those of the training examples."""
+    """Examples of a split; `labels` are the training examples' classes."""
     return _open(task, path, split, columns, labels).examples()
 
 
 def read_texts(path, columns=None):
-    """Read the texts of a table, whatever else is in it.
+    """Read the texts of a table, ignoring its other columns.
 
     Args:
         path: str or path-like, a file as in `read_examples`.

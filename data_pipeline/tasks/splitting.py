@@ -104,12 +104,12 @@ def _choose(groups, classes, fraction, seed):
     random.Random(seed).shuffle(order)
     with_class, left, counts, held = {}, {}, [], {}
     for group in order:
-        found = {}
+        class_counts = {}
         for index in group:
             for name in classes[index]:
-                found[name] = found.get(name, 0) + 1
-        counts.append(found)
-        for name, count in found.items():
+                class_counts[name] = class_counts.get(name, 0) + 1
+        counts.append(class_counts)
+        for name, count in class_counts.items():
             with_class.setdefault(name, []).append(len(counts) - 1)
             left[name] = left.get(name, 0) + count
             held[name] = 0
@@ -117,11 +117,11 @@ def _choose(groups, classes, fraction, seed):
 
     def take(place):
         """Hold out a group, unless a class would lose all training examples."""
-        found = counts[place]
-        if place in taken or any(left[x] <= n for x, n in found.items()):
+        class_counts = counts[place]
+        if place in taken or any(left[x] <= n for x, n in class_counts.items()):
             return
         taken.add(place)
-        for name, count in found.items():
+        for name, count in class_counts.items():
             left[name] -= count
             held[name] += count
 

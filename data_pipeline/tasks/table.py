@@ -202,7 +202,7 @@ def _text_rows(tree, name, kind, is_published, counted):
     """Rows of cells of a file of text.
 
     Args:
-        tree, name: as of `open_table`.
+        tree, name: see `open_table`.
         kind: "tsv" or "csv".
         is_published: bool, whether the file belongs to a published task: a
             .csv has commas, and quotes are text in a .tsv.
@@ -223,7 +223,7 @@ def _text_rows(tree, name, kind, is_published, counted):
         separator = separator_line(head[0]) if head else None
         if separator is None:
             lines = itertools.chain(head, lines)
-        # A file that names its separator has quotes, whatever its ending.
+        # A file that names its separator has quotes, for any ending.
         if kind == "tsv" and separator is None:
             yield from _tsv_rows(lines, counted)
         else:

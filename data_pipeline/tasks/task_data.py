@@ -51,8 +51,8 @@ class TaskData:
         lines = []
         if self.guessed:
             classes = None if self.labels is None else _number(self.labels)
-            found = described_guess(self.guessed, classes)
-            lines.append(f"columns   {found}")
+            columns = described_guess(self.guessed, classes)
+            lines.append(f"columns   {columns}")
         sizes = self._sizes()
         if sizes:
             shown = sizes.most_common()
@@ -86,12 +86,12 @@ def described_guess(guessed, classes=None):
         guessed: dict of role to column.
         classes: str, remark about the label's column, or None.
     """
-    found = [
+    columns = [
         f"{role} column: {column}"
         + (f" ({classes})" if classes and role == "label" else "")
         for role, column in guessed.items()
     ]
-    return f"{', '.join(found)}; guessed, see --columns"
+    return f"{', '.join(columns)}; guessed, see --columns"
 
 
 def tell_guess(guessed):

@@ -61,21 +61,21 @@ def read_by_name(task, split="train"):
     """
     task = find_task(task)
     check_has(task)
-    of_set = _SPLITS.get(split, split)
+    set_split = _SPLITS.get(split, split)
     if split == "dev":
-        of_set = _DEV.get(task.name, of_set)
+        set_split = _DEV.get(task.name, set_split)
     if task.reader == "race":
         return [
             example
             for group in ("middle", "high")
-            for row in _rows(task, f"race/{group}", of_set)
+            for row in _rows(task, f"race/{group}", set_split)
             for example in _choices(row, group)
         ]
     make = {"squad": _question, "conll": _sentence, "emails": _email}
     make_example = make.get(task.reader, _text)
     return [
         make_example(task, row, index, f"{task.tfds} {split}, example {index}")
-        for index, row in enumerate(_rows(task, task.tfds, of_set))
+        for index, row in enumerate(_rows(task, task.tfds, set_split))
     ]
 
 

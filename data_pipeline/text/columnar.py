@@ -92,7 +92,7 @@ def read_objects(file, path, named_classes=False):
 
 @contextlib.contextmanager
 def _damage_named(path):
-    """Context in which errors of pyarrow become TextErrors of a line."""
+    """Context that turns errors of pyarrow into TextErrors of one line."""
     pyarrow = import_pyarrow(path)
     try:
         yield
@@ -107,7 +107,7 @@ def _damage_named(path):
     ) as error:
         if getattr(error, "errno", None) is not None:  # a disk error
             raise
-        # Damaged files ask for more memory than they need.
+        # Damaged files request more memory than they need.
         pyarrow.default_memory_pool().release_unused()
         raise TextError(
             f"{path}: the file is damaged, cut short or of another kind "

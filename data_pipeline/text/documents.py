@@ -289,23 +289,23 @@ def _guess(heads):
     else:
         whole = next(iter(heads.values()))
     text_format = whole.text_format
-    others = [
+    other_files = [
         path
         for path, head in heads.items()
         if head.counts["lines"] and head.text_format != text_format
     ]
-    told = [path for path in others if heads[path].told]
-    others = [path for path in others if path not in told]
+    told_files = [path for path in other_files if heads[path].told]
+    other_files = [path for path in other_files if path not in told_files]
     note = f"the text format was guessed: {text_format}"
-    if others:
+    if other_files:
         note += (
-            f", though {len(others)} of {len(heads)} files look otherwise, "
-            f"such as {others[0]}; name it by --text-format"
+            f", though {len(other_files)} of {len(heads)} files look "
+            f"otherwise, such as {other_files[0]}; name it by --text-format"
         )
-    if told:
+    if told_files:
         note += (
-            f"; {heads[told[0]].told} for files that begin so, {len(told)} of "
-            f"{len(heads)}, such as {told[0]}"
+            f"; {heads[told_files[0]].told} for files that begin so, "
+            f"{len(told_files)} of {len(heads)}, such as {told_files[0]}"
         )
     running = [x.counts for x in heads.values() if x.text_format == "running"]
     counts = sum(running, collections.Counter())
@@ -401,7 +401,7 @@ def read_documents(
     """Yield the documents of all matching files as lists of sentences.
 
     Args:
-        patterns, text_format, encoding, on_bad_text: as of `Corpus`.
+        patterns, text_format, encoding, on_bad_text: see `Corpus`.
 
     Yields:
         list of str.
@@ -420,8 +420,8 @@ def stream_documents(
     """Yield the documents of all matching files, not yet split.
 
     Args:
-        patterns, text_format, encoding: as of `Corpus`.
-        progress: as of `ReadLog`.
+        patterns, text_format, encoding: see `Corpus`.
+        progress: see `ReadLog`.
 
     Yields:
         Document.

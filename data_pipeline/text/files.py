@@ -95,7 +95,7 @@ def find_files(patterns):
     """
     if isinstance(patterns, (str, os.PathLike)):
         patterns = [patterns]
-    found = {}
+    files_by_path = {}
     for pattern in map(os.fspath, patterns):
         matches = _remote_matches if is_remote(pattern) else _local_matches
         files = matches(pattern)
@@ -103,8 +103,8 @@ def find_files(patterns):
             _explain_no_match(pattern)
         for file in sorted(files):
             same = file if is_remote(file) else os.path.realpath(file)
-            found.setdefault(same, file)
-    return sorted(found.values())
+            files_by_path.setdefault(same, file)
+    return sorted(files_by_path.values())
 
 
 def _local_matches(pattern):

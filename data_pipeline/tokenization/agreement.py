@@ -32,12 +32,12 @@ def agreement(tokenizer, texts, batch_size=256):
     for begin in range(0, len(texts), batch_size):
         batch = texts[begin : begin + batch_size]
         rows = [text.encode(errors="surrogatepass") for text in batch]
-        found = graph(tf.constant(rows, tf.string)).to_list()
+        graph_ids = graph(tf.constant(rows, tf.string)).to_list()
         expected = tokenizer.encode_batch(batch)
         differences.extend(
             begin + row
             for row in range(len(batch))
-            if found[row] != expected[row]
+            if graph_ids[row] != expected[row]
         )
     return differences
 
@@ -46,7 +46,7 @@ def main(argv=None):
     """Report the lines of a text on which graph and tokenizer agree.
 
     Args:
-        argv: list of str, default None for those of the process.
+        argv: list of str, default None for the arguments of the process.
 
     Returns:
         int, 0 if they agree on every line, else 1.

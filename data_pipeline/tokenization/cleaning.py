@@ -16,8 +16,8 @@ A rule matches one character, or a sequence in the model's own map. Therefore:
   between them.
 - A user-defined symbol that the cleaning changes, such as "É", cannot occur in
   clean text: it stays out of the symbols that SentencePiece looks for first.
-- Blanks are joined whatever the model's settings say, also blanks that its own
-  map makes.
+- Blanks are joined for any settings of the model, also blanks that its own map
+  makes.
 
 Lone surrogates and bytes that are not UTF-8 become U+FFFD before SentencePiece.
 
@@ -145,7 +145,7 @@ class CompiledCleaning(typing.NamedTuple):
     dropped: frozenset  # characters that the model's own map drops
     marks: frozenset  # combining marks, which belong to the letter before them
     has_sigma: bool  # whether texts must go through `final_sigma`
-    keep_accents: bool  # as the model says
+    keep_accents: bool  # the model's setting
 
 
 @functools.lru_cache(maxsize=16)
@@ -214,7 +214,7 @@ def final_sigma(text, keep_accents=False):
 
     Args:
         text: str, before the cleaning.
-        keep_accents: bool, as of `preprocess`.
+        keep_accents: bool, see `preprocess`.
 
     Returns:
         str of the same length.
@@ -264,7 +264,7 @@ def final_sigma_patterns(keep_accents):
 
 @functools.cache
 def blanks_class():
-    """RE2 class of the characters that `str.strip` takes off."""
+    """RE2 class of the characters that `str.strip` removes."""
     return f"[{_character_ranges([c for c in _characters() if c.isspace()])}]"
 
 
@@ -278,17 +278,17 @@ def _characters():
 
 def _character_ranges(characters):
     """Sorted characters as the inside of a class of a regular expression."""
-    found = []
+    ranges = []
     for character in characters:
-        if found and ord(character) == ord(found[-1][1]) + 1:
-            found[-1][1] = character
+        if ranges and ord(character) == ord(ranges[-1][1]) + 1:
+            ranges[-1][1] = character
         else:
-            found.append([character, character])
+            ranges.append([character, character])
     return "".join(
         f"{re.escape(first)}-{re.escape(last)}"
         if first < last
         else re.escape(first)
-        for first, last in found
+        for first, last in ranges
     )
 
 
@@ -333,7 +333,7 @@ def _variants(*options):
 
 
 def _sources(sequence, lowercase, keep_accents):
-    """Sequences that the cleaning turns into `sequence`, but for rare ones.
+    """Sequences that the cleaning turns into `sequence`, except rare ones.
 
     Where accents are dropped, mixed forms of three characters are left out.
     """
@@ -384,7 +384,7 @@ def _own_sources(charsmap, keep_accents):
 
 
 def own_normalizer(model):
-    """The model's own map, leaving blanks as they are.
+    """The model's own map, which keeps blanks unchanged.
 
     Args:
         model: ModelProto.
@@ -587,7 +587,7 @@ def split_comma(piece, encode_pieces):
         encode_pieces: callable, str -> list of str: the model without the rule.
 
     Returns:
-        list of str, or None where the rule does not apply.
+        list of str, or None if the rule does not apply.
     """
     if not ends_in_digit_comma(piece):
         return None

@@ -1,4 +1,4 @@
-"""The tokenizer as a TensorFlow graph, for exports that take raw text.
+"""Tokenizer as a TensorFlow graph, for exports that read raw text.
 
 It uses TensorFlow's own ops and only two ops of TensorFlow Text,
 `SentencepieceOp` and `SentencepieceTokenizeOp`, so that TensorFlow Serving can
@@ -287,7 +287,7 @@ def _of_rank_1(texts):
 
 
 class _PieceOffsets:
-    """Offsets of pieces, as `Tokenizer.encode_with_offsets` gives them.
+    """Offsets of pieces, as from `Tokenizer.encode_with_offsets`.
 
     Args:
         tokenizer: Tokenizer.

@@ -128,8 +128,8 @@ def read_tokenizer(directory, lowercase=None, verify=True):
     if file is None:
         _refuse(directory)
     if verify:
-        found = [name for name in _FILES if (directory / name).is_file()]
-        verify_checksums(directory, found)
+        files = [name for name in _FILES if (directory / name).is_file()]
+        verify_checksums(directory, files)
     values = _read_json(directory / TOKENIZER_FILE)
     config = _read_json(directory / CONFIG_FILE)
     if "lowercase" in values and file.name == TOKENIZER_FILE:
@@ -201,11 +201,11 @@ def check_tokenizer(directory, tokenizer):
     says_case = (directory / TOKENIZER_FILE).is_file() or (
         "do_lower_case" in _read_json(directory / CONFIG_FILE)
     )
-    found = read_tokenizer(
+    model_tokenizer = read_tokenizer(
         directory, None if says_case else tokenizer.lowercase
     )
-    if found.digest != tokenizer.digest and (
-        _vocabulary(found) != _vocabulary(tokenizer)
+    if model_tokenizer.digest != tokenizer.digest and (
+        _vocabulary(model_tokenizer) != _vocabulary(tokenizer)
     ):
         advice = f"Build them again with --tokenizer {file}."
         if file.name == TOKENIZER_FILE:
@@ -217,21 +217,21 @@ def check_tokenizer(directory, tokenizer):
             f"the records were built with another tokenizer than {file}. "
             f"{advice}"
         )
-    if found.keep_accents != tokenizer.keep_accents:
+    if model_tokenizer.keep_accents != tokenizer.keep_accents:
         does = ("drops", "keeps")
         raise ValueError(
             f"the tokenizer of the records {does[tokenizer.keep_accents]} "
             f"accents, and the model's in {directory} "
-            f"{does[found.keep_accents]} them. Build the records again with "
-            f"--tokenizer {directory}."
+            f"{does[model_tokenizer.keep_accents]} them. Build the records "
+            f"again with --tokenizer {directory}."
         )
-    if found.lowercase != tokenizer.lowercase:
+    if model_tokenizer.lowercase != tokenizer.lowercase:
         cases = ("cased", "lower-cased")
         raise ValueError(
             f"the records are of {cases[tokenizer.lowercase]} text, and the "
-            f"model in {directory} reads {cases[found.lowercase]} text. Build "
-            "them again "
-            f"{'with' if found.lowercase else 'without'} --lowercase."
+            f"model in {directory} reads {cases[model_tokenizer.lowercase]} "
+            "text. Build them again "
+            f"{'with' if model_tokenizer.lowercase else 'without'} --lowercase."
         )
 
 
@@ -342,7 +342,7 @@ def _keeps_accents(values, config, directory):
 
 
 def _read_bool(values, key, file):
-    """The value of a key, or None where the file does not have it."""
+    """Value of a key, or None if the file lacks it."""
     value = values.get(key)
     if value is not None and not isinstance(value, bool):
         raise ValueError(

@@ -135,7 +135,7 @@ def normalizers(values, file):
         ValueError: the file is damaged.
     """
     rest = [values.get("normalizer")]
-    found = []
+    flat_normalizers = []
     while rest:
         normalizer = rest.pop(0)
         if normalizer is None:
@@ -145,13 +145,13 @@ def normalizers(values, file):
         ):
             raise damaged(file, '"normalizer" has an entry without a "type"')
         if normalizer["type"] != "Sequence":
-            found.append(normalizer)
+            flat_normalizers.append(normalizer)
             continue
         inner = normalizer.get("normalizers")
         if not isinstance(inner, list):
             raise damaged(file, '"normalizers" is not a list')
         rest = inner + rest
-    return found
+    return flat_normalizers
 
 
 def added_tokens(values, file):

@@ -243,7 +243,7 @@ class Tokenizer:
             text: str.
 
         Returns:
-            ids: list of int, as `encode` gives them.
+            ids: list of int, as from `encode`.
             offsets: list of (begin, end), in characters of `text`.
 
         Raises:

@@ -130,8 +130,8 @@ class ModelSignatures(tf.Module):
             ValueError: if the model has no such inputs.
         """
         signatures = self.signatures()
-        of_ids = signatures.get("ids") or signatures.get("embed_ids")
-        if of_ids is None:
+        ids_signature = signatures.get("ids") or signatures.get("embed_ids")
+        if ids_signature is None:
             raise ValueError(
                 "the runtime openvino answers for tasks that read ids and for "
                 f"embeddings, not for {type(self._model).__name__}: leave "
@@ -139,7 +139,7 @@ class ModelSignatures(tf.Module):
             )
         specs = {
             name: tf.TensorSpec(spec.shape[-2:], spec.dtype, name)
-            for name, spec in of_ids.inputs.items()
+            for name, spec in ids_signature.inputs.items()
         }
 
         def outputs(**features):

@@ -150,14 +150,14 @@ class ChoiceSignatures(_ManySignatures):
         Each option is joined to its question, or put in each `_` of it.
         """
         length = tf.strings.length(question)
-        others = tf.strings.regex_replace(question, "_", "")
-        blanks = tf.maximum(length - tf.strings.length(others), 1)
-        length, blanks, of_options = (
+        without_blanks = tf.strings.regex_replace(question, "_", "")
+        blanks = tf.maximum(length - tf.strings.length(without_blanks), 1)
+        length, blanks, option_lengths = (
             tf.cast(x, tf.int64)
             for x in (length, blanks, tf.strings.length(options))
         )
         return at_most(
-            tf.reduce_sum(length[:, None] + blanks[:, None] * of_options),
+            tf.reduce_sum(length[:, None] + blanks[:, None] * option_lengths),
             self._settings.max_request_bytes,
             "bytes of questions with their options in a request",
         )

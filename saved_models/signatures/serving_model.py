@@ -43,19 +43,19 @@ class ServedModel:
         self.config = getattr(model, "backbone", model).config
         self.model = _copy(model, precision)
         self.backbone = getattr(self.model, "backbone", self.model)
-        of_model = _weights(self.model)
-        self.num_parameters = sum(int(np.prod(w.shape)) for w in of_model)
+        weights = _weights(self.model)
+        self.num_parameters = sum(int(np.prod(w.shape)) for w in weights)
         self._quantized = []
         if precision == "int8":
             self._quantized = [
                 (weight, *_quantized(weight))
-                for weight in of_model
+                for weight in weights
                 # Weights that `quantize` made integers stay integers.
                 if _summed_axes(weight) and is_float_dtype(weight.dtype)
             ]
         replaced = {id(weight) for weight, *_ in self._quantized}
         self.variables = [
-            weight.value for weight in of_model if id(weight) not in replaced
+            weight.value for weight in weights if id(weight) not in replaced
         ]
         for _, values, scale in self._quantized:
             self.variables += [values, scale]
@@ -84,17 +84,17 @@ class ServedModel:
 def _copy(model, precision):
     config = model.get_config()
     nested = config.get("backbone")
-    of_backbone = config if nested is None else nested["config"]
-    if "memory_length" in of_backbone:
+    backbone_config = config if nested is None else nested["config"]
+    if "memory_length" in backbone_config:
         # A row's answer may not depend on its place in the batch.
-        of_backbone.update(reuse_length=0, reverse_half_batch=False)
+        backbone_config.update(reuse_length=0, reverse_half_batch=False)
         # A task that reads segments keeps the memory length of its training.
         if not config.get("segment_length"):
-            of_backbone["memory_length"] = _ALL_STATES
+            backbone_config["memory_length"] = _ALL_STATES
     if "memory" in config:
         config["memory"] = None
     if precision == "bfloat16":
-        config["dtype"] = of_backbone["dtype"] = "bfloat16"
+        config["dtype"] = backbone_config["dtype"] = "bfloat16"
     copy = type(model).from_config(config_without_lora(config))
     copy_merged(model, copy)
     return copy
