@@ -222,9 +222,9 @@ class PretrainingData:
         4. Parse the records; draw and select the objective's targets.
         5. Let a tf.data service run all this, if one is given; prefetch.
 
-        `data_pipeline.records.schema.BATCH` lists the features, the readers
-        of other objectives list theirs; shapes are static. Records of the form
-        "frozen" always give their stored permutations.
+        `data_pipeline.records.schema.BATCH` lists the features; readers of
+        other objectives have features of their own. Shapes are static. Records
+        of the form "frozen" always give their stored permutations.
 
         Args:
             start_step: int, the first step to read.
