@@ -2,8 +2,8 @@
 
 `data_pipeline.base` is the ground floor of all three packages.
 
-The names in `__init__.pyi` are imported when they are first used, so that the
-commands answer `--help` without loading SentencePiece or TensorFlow.
+The names in `__init__.pyi` are imported on first use, so that `--help` of the
+commands loads neither SentencePiece nor TensorFlow.
 """
 
 import lazy_loader

@@ -27,7 +27,7 @@ from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
 _UNKNOWN_WARNING = 0.01
-# Difference of the share of held-out records from which a build warns.
+# Difference of the share of held-out records above which a build warns.
 _FAR_OFF = 0.1
 
 
@@ -103,16 +103,16 @@ def main(argv=None):
 
 
 def _take_text_options(arguments):
-    """Read text as the set did whose plan is given; options win."""
+    """Use the text options of a given plan; options win."""
     plan = _read_plan(arguments.settings) or {}
-    of_plan = {name: plan[name] for name in TEXT_DEFAULTS if name in plan}
-    fill_text_options(arguments, of_plan)
+    planned = {name: plan[name] for name in TEXT_DEFAULTS if name in plan}
+    fill_text_options(arguments, planned)
     if arguments.lowercase is None:
         arguments.lowercase = plan.get("lowercase", False)
 
 
 def read_settings(arguments):
-    """RecordSettings from file and options of a command; options win."""
+    """RecordSettings from a file and the options of a command; options win."""
     plan = _read_plan(arguments.settings)
     if plan is None:
         return schema.RecordSettings.read(arguments.settings, arguments)
@@ -121,9 +121,9 @@ def read_settings(arguments):
 
 
 def _read_plan(file):
-    """Plan of a set of records, dict; None for a file of settings or none.
+    """Plan of a set of records, dict; None for a settings file or no file.
 
-    Besides settings, it holds the set's input and tokenizer.
+    Besides settings, a plan holds the set's input and tokenizer.
     """
     from data_pipeline.records.plan import PLAN
 
@@ -158,7 +158,7 @@ def _summary(manifest, warnings, output, was_complete):
 
 
 def _warnings(manifest, tokenizer, settings):
-    """Lines about what may be wrong with a set, list of str."""
+    """Lines about possible faults of a set, list of str."""
     from data_pipeline.tokenization.cleaning import accents_note
 
     totals = manifest.totals
@@ -172,11 +172,11 @@ def _warnings(manifest, tokenizer, settings):
 
 
 def _unknown_warning(totals, tokenizer):
-    """The warning about text that the tokenizer does not know, str."""
+    """Warning about text outside of the tokenizer's vocabulary, str."""
     written = totals.get("written_unknown", 0)
-    of_each = tokenizer.encode(UNKNOWN).count(UNKNOWN_ID)
-    others = totals["unknown_tokens"] - written * of_each
-    if others > _UNKNOWN_WARNING * totals["tokens"]:
+    tokens_each = tokenizer.encode(UNKNOWN).count(UNKNOWN_ID)
+    other_unknown = totals["unknown_tokens"] - written * tokens_each
+    if other_unknown > _UNKNOWN_WARNING * totals["tokens"]:
         cause = "Is it made for this language and script, and is --encoding "
         cause += "right?"
         if not tokenizer.lowercase and not _has_capitals(tokenizer):
@@ -201,7 +201,7 @@ def _has_capitals(tokenizer):
 
 
 def _few_targets_warning(manifest):
-    """The warning about records of which little is predicted, str."""
+    """Warning about records with few targets, str."""
     if "targets" not in manifest.totals:
         return ""
     num_records = sum(map(manifest.num_records, manifest.splits))
@@ -215,11 +215,11 @@ def _few_targets_warning(manifest):
 
 
 def _long_sentences_warning(manifest):
-    """The warning about sentences in which B can seldom follow on A, str."""
+    """Warning about sentences so long that B seldom follows on A, str."""
     totals = manifest.totals
     mean = totals["tokens"] / max(1, totals["sentences"])
     room = manifest.sequence_length - manifest.reuse_length - 3
-    # Then B follows on A in a fifth of the pairs, instead of half of them.
+    # Then B follows on A in a fifth of the pairs, instead of a half.
     if mean <= 2 * room:
         return ""
     text = (
@@ -239,7 +239,7 @@ def _long_sentences_warning(manifest):
 
 
 def _held_out_warning(manifest, asked):
-    """The warning about far more or less held-out text than asked for, str."""
+    """Warning about far more or less held-out text than requested, str."""
     records = {x: manifest.num_records(x) for x in manifest.splits}
     share = records.get("validation", 0) / sum(records.values())
     if abs(share - asked) < _FAR_OFF:

@@ -1,4 +1,4 @@
-"""Options of every tf.data data set of this project."""
+"""Options of every tf.data dataset of this project."""
 
 import tensorflow as tf
 
@@ -8,8 +8,8 @@ def dataset_options(is_sharded=True):
 
     In TensorFlow 2.20 the thread of tf.data's autotuning misses its
     cancellation: an iterator that ends after 40 seconds may wait for 40 more,
-    the iterator of every evaluation too. Without autotuning,
-    `tf.data.AUTOTUNE` means as many calls at a time as there are cores.
+    and so may the iterator of every evaluation. Without autotuning,
+    `tf.data.AUTOTUNE` means one parallel call per core.
 
     Args:
         is_sharded: bool, whether TensorFlow may divide the elements among

@@ -58,7 +58,7 @@ def parse_arguments(argv=None):
 
 
 def main(argv=None):
-    """Run the command; see the module's text.
+    """Run the command; see the module's docstring.
 
     Returns:
         int, 0, or 1 if a shard is damaged.
@@ -89,7 +89,7 @@ def main(argv=None):
     except DamagedRecord:
         if not options.verify:
             raise
-        lines = []  # what is damaged is listed below
+        lines = []  # damaged shards are listed below
     command_line.print_lines(*lines)
     if not options.verify:
         return 0
@@ -154,14 +154,14 @@ def describe_sample(data):
 
     count = min(_SAMPLE, data.num_records)
     chosen = np.linspace(0, data.num_records - 1, count).astype(int)
-    found = []
-    # In parts, for stored masks take a megabyte a record.
+    statistics = []
+    # In parts, since stored masks take a megabyte per record.
     for part in np.array_split(chosen, -(-count // _AT_ONCE)):
         batch = data.batch(part)
         targets = batch["target_weights"].sum(axis=1)
         unknown = (batch["token_ids"] == UNKNOWN_ID).mean(axis=1)
-        found.append(np.stack([targets, unknown, batch["is_next"]]))
-    targets, unknown, is_next = np.concatenate(found, axis=1)
+        statistics.append(np.stack([targets, unknown, batch["is_next"]]))
+    targets, unknown, is_next = np.concatenate(statistics, axis=1)
     return [
         f"targets    {targets.mean():.1f} per sequence ({targets.min():.0f} to "
         f"{targets.max():.0f}, room for {data.num_targets}), by "
@@ -172,12 +172,12 @@ def describe_sample(data):
 
 
 def describe_record(data, tokenizer, number):
-    """One record: its text by segments, and its targets.
+    """Describe one record: its text by segments, and its targets.
 
     Args:
         data: SingleRecords.
         tokenizer: Tokenizer.
-        number: int, of the record in the split.
+        number: int, index of the record in the split.
 
     Returns:
         list of str, lines.
@@ -193,18 +193,18 @@ def describe_record(data, tokenizer, number):
         + (", backwards" if row.get("is_reversed") else "")
     ]
     for segment in sorted(set(segments.tolist())):
-        of_segment = ids[segments == segment].tolist()
-        text = " ".join(map(tokenizer.id_to_piece, of_segment))
+        segment_ids = ids[segments == segment].tolist()
+        text = " ".join(map(tokenizer.id_to_piece, segment_ids))
         lines.append(f"  {names[segment]:8}{text}")
     return lines + _targets(row, tokenizer)
 
 
 def _targets(row, tokenizer):
-    """The targets of a record in the order of their steps, lines."""
+    """Lines about a record's targets, in the order of their steps."""
     weights = row["target_weights"] > 0
     ids = row["target_ids"][weights]
     positions = row.get("target_positions")
-    if "target_mapping" in row:  # of stored permutations
+    if "target_mapping" in row:  # stored permutations
         positions = row["target_mapping"].argmax(axis=-1)
     if positions is None:  # every token predicts the next
         return [f"  {len(ids)} targets, each behind its own token"]

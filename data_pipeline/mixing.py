@@ -1,9 +1,9 @@
 """Several sets of records in one batch, in shares.
 
-A row of the batch reads one set for ever, so what the memory holds of the row
-is the text in front of its next record, as with a single set. Sets are mixed by
-dividing the rows of the batch, not by drawing a set for each record: that would
-put a text of another set behind what the memory holds.
+A row of the batch always reads the same set, so its memory holds the text in
+front of its next record, as with a single set. Sets are mixed by dividing the
+rows of the batch. If a set were drawn for each record, the record would not
+continue the text in memory.
 """
 
 import math
@@ -17,7 +17,7 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.reading import checked_rows
 from data_pipeline.records.reading import without_autograph
 
-# Settings in which mixed sets must agree; their draws and texts may differ.
+# Settings that mixed sets must share; their draws and texts may differ.
 _SHARED = (
     "sequence_length",
     "reuse_length",
@@ -26,17 +26,18 @@ _SHARED = (
     "both_directions",
     "form",
 )
-# Else sets of equal seeds would draw the same order for the same record number.
+# Otherwise sets of equal seeds would draw equal orders for equal record
+# numbers.
 _SEEDS_APART = 0x9E3779B1
 
 
 class MixedPretrainingData:
     """Batches whose rows are divided among several sets of records.
 
-    The first rows of the global batch read the first set, and so on. Each set
-    is read as `PretrainingData` of so many rows reads it, in its own epochs:
-    a batch is a function of (seed, step) alone. A small set begins again
-    before a large one has ended.
+    The first rows of the global batch read the first set, and so on. The rows
+    of a set are a `PretrainingData` of their own, with its own epochs: a batch
+    depends on (seed, step) alone. A small set begins again before a large one
+    has ended.
 
     Args:
         directories: list of paths of sets of `build_records`.
@@ -44,24 +45,24 @@ class MixedPretrainingData:
             of sets.
         weights: list of positive numbers, the share of each set in a batch;
             None: in proportion to their records, so that all epochs end at
-            about the same step. Shares are rounded to whole rows, at least one
-            a set.
-        seed: int, of the first set; others draw from numbers that follow.
-        **options: as of PretrainingData, the same for all sets.
+            about the same step. Shares are rounded to whole rows, at least
+            one per set.
+        seed: int, of the first set; the seeds of the others follow from it.
+        **options: see PretrainingData; the same for all sets.
 
     Attributes:
-        sets: list of PretrainingData, each of the rows that read it.
+        sets: list of PretrainingData, each for its own rows.
         manifest: Manifest of the first set.
         batch_size: int, B.
         num_records: int, of all sets together.
-        steps_per_epoch: int, steps until the first of the sets begins again.
-        reader, num_targets, first_half_length: as of PretrainingData.
+        steps_per_epoch: int, steps until a set begins again.
+        reader, num_targets, first_half_length: see PretrainingData.
         skipped: list of BadRecord, of all sets.
 
     Raises:
         FileNotFoundError: a set or a shard is missing.
-        ValueError: sets differ in a length, direction or tokenizer, so that
-            they cannot stand in one batch; or as PretrainingData.
+        ValueError: sets differ in a length, direction or tokenizer and cannot
+            share a batch; or as PretrainingData.
 
     Example:
 
@@ -119,7 +120,7 @@ class MixedPretrainingData:
         self.steps_per_epoch = min(data.steps_per_epoch for data in self.sets)
 
     def with_batch_size(self, batch_size: int) -> "MixedPretrainingData":
-        """The same sets in the same shares, in batches of another size.
+        """Same sets in the same shares, in batches of another size.
 
         Args:
             batch_size: int, B.
@@ -128,7 +129,7 @@ class MixedPretrainingData:
             MixedPretrainingData.
 
         Raises:
-            ValueError: a set has fewer records than rows would read it.
+            ValueError: a set has fewer records than rows.
         """
         other = object.__new__(MixedPretrainingData)
         vars(other).update(vars(self))
@@ -144,7 +145,7 @@ class MixedPretrainingData:
         literal: bool = False,
         num_parallel_calls: int = tf.data.AUTOTUNE,
     ) -> tf.data.Dataset:
-        """An endless dataset of batches.
+        """Endless dataset of batches.
 
         Args, returns and raises: as `PretrainingData.dataset`.
         """
@@ -182,7 +183,7 @@ class MixedPretrainingData:
         return dataset.prefetch(2).with_options(options)
 
     def sources(self, step):
-        """The records of a step, as `PretrainingData.sources`."""
+        """Records of a step, as `PretrainingData.sources`."""
         return [source for data in self.sets for source in data.sources(step)]
 
     def explain_data_loss(self, step=0):
@@ -192,10 +193,10 @@ class MixedPretrainingData:
 
 
 def open_records(directories, batch_size, weights=None, **options):
-    """One set of records, or several that are mixed.
+    """Open one set of records, or several mixed ones.
 
     Args:
-        directories, batch_size, weights, **options: as of
+        directories, batch_size, weights, **options: see
             MixedPretrainingData.
 
     Returns:
@@ -207,16 +208,16 @@ def open_records(directories, batch_size, weights=None, **options):
 
 
 def sets_of(data):
-    """list of PretrainingData, the sets that are mixed, or the only one."""
+    """Mixed sets, or the only set, list of PretrainingData."""
     return getattr(data, "sets", [data])
 
 
 def largest_batch(data, most, multiple_of=1):
-    """Rows of the largest batch that the records of a split are enough for.
+    """Rows of the largest batch that the records of a split can fill.
 
     Args:
         data: PretrainingData or MixedPretrainingData.
-        most: int, rows above which no batch is tried.
+        most: int, most rows to try.
         multiple_of: int, a divisor of the rows.
 
     Returns:
@@ -239,12 +240,12 @@ def divide_rows(weights, batch_size):
         batch_size: int, B.
 
     Returns:
-        list of int, whose sum is B: as near to the weights as whole rows are,
-        and at least one a set.
+        list of int with the sum B: the whole rows nearest to the weights, at
+        least one per set.
 
     Raises:
-        ValueError: there are more sets than rows, or a weight is no positive
-            number.
+        ValueError: there are more sets than rows, or a weight is not a
+            positive number.
     """
     if not all(0 < x < math.inf for x in weights):
         raise ValueError(
@@ -275,7 +276,7 @@ def divide_rows(weights, batch_size):
 
 
 def _check_alike(data, first):
-    """Refuse a set that cannot stand in the batches of the first one."""
+    """Refuse a set that cannot share batches with the first one."""
     values = [
         {name: getattr(x.manifest, name) for name in _SHARED}
         | {"tokenizer": x.manifest.tokenizer["sha256"]}

@@ -1,7 +1,7 @@
 """Records -> batches for pretraining.
 
-A batch is a function of (seed, step) alone. It does not depend on the number of
-readers, workers or replicas, nor on the step that a run started from.
+A batch depends on (seed, step) alone: not on the number of readers, workers or
+replicas, nor on the first step of a run.
 
 Shapes: B global batch, b rows of one element, T tokens, P targets.
 """
@@ -38,7 +38,7 @@ from data_pipeline.tokenization.symbols import find_layout
 # Records read ahead: bytes for all rows together, and steps.
 _BLOCK_BYTES = 1 << 26
 _MOST_STEPS = 128
-# Parallel reads where each takes many milliseconds, as from a bucket.
+# Parallel reads from a bucket, where each takes many milliseconds.
 _BUCKET_CALLS = 64
 
 
@@ -50,43 +50,41 @@ class PretrainingData:
 
         (offset(e) + b * steps_per_epoch + s) mod N
 
-    So a row reads consecutive records, and its memory of one step holds the
-    text right before its record of the next step. offset(0) is 0; the offset
-    of a later epoch is drawn from (seed, e), so that other records are left
-    over. Orders, targets and whatever else an objective draws follow from
+    So a row reads consecutive records, and its memory after a step holds the
+    text right before its next record. offset(0) is 0; the offset of a later
+    epoch is drawn from (seed, e), so that other records are left over. All
+    random draws of an objective, such as orders and targets, follow from
     (seed, e, index of the record).
 
     Args:
         directory: path of a set of `build_records`, local or in a bucket.
         batch_size: int, B, over all workers and replicas.
         split: "train" or "validation".
-        seed: int, of the permutations and the offsets of epochs.
+        seed: int, for the permutations and the offsets of epochs.
         skip_corrupt: bool; True checks all records first and leaves out the
             damaged ones, listed in `skipped`.
         service: str, address of a tf.data service whose workers read the
             records for this process, such as "grpc://host:5000"; default
             None. They need the records under the same path.
-        objective: str or ObjectiveReader, what is predicted: "permutation"
-            (default), "causal", "masked" or "pseudo_masked"; see
-            `data_pipeline.objectives`.
-        layout: str, "xlnet" (default): sequences as they are stored, with
-            [CLS] at the end; or "bert": with [CLS] in front. The second is
-            not for "permutation".
+        objective: str or ObjectiveReader: "permutation" (default), "causal",
+            "masked" or "pseudo_masked"; see `data_pipeline.objectives`.
+        layout: str, "xlnet" (default): sequences as stored, with [CLS] at the
+            end; or "bert", with [CLS] in front, which "permutation" excludes.
 
     Attributes:
         manifest: Manifest.
         num_records: int, N.
         steps_per_epoch: int, N // B.
         num_targets: int, P.
-        first_half_length: int, content rows of so many first tokens see none
-            of those behind; 0: they may.
+        first_half_length: int, length of the prefix whose content rows cannot
+            attend to later tokens; 0: they may.
         skipped: list of BadRecord, the records left out.
 
     Raises:
         FileNotFoundError: the set or a shard is missing.
         ValueError: the set is damaged, lacks the split, or is smaller than a
             batch.
-        ConnectionError: nothing answers at the service's address.
+        ConnectionError: no server listens at the service's address.
 
     Example:
 
@@ -173,13 +171,13 @@ class PretrainingData:
         self._set_batch_size(batch_size)
 
     def _check_directory(self):
-        """Refuses files that TensorFlow cannot read."""
+        """Refuse files that TensorFlow cannot read."""
         check_tensorflow_reads(
             as_path(self.directory), "Copy the records to one of them."
         )
 
     def with_batch_size(self, batch_size: int) -> "PretrainingData":
-        """The same records in batches of another size.
+        """Same records in batches of another size.
 
         Args:
             batch_size: int, B.
@@ -214,26 +212,26 @@ class PretrainingData:
         literal: bool = False,
         num_parallel_calls: int = tf.data.AUTOTUNE,
     ) -> tf.data.Dataset:
-        """An endless dataset of batches.
+        """Endless dataset of batches.
 
-        1. Read the records of each row for the next steps at once: as many
-           files are open as there are calls, for any number of rows.
+        1. Read the records of each row for several steps at once: each
+           parallel call has one open file, for any number of rows.
         2. Give one record of each row per step, in elements of
            `replica_batch` rows, of successive replicas.
         3. Number the elements: epoch and record index follow from it.
-        4. Parse the records, draw and select what the objective predicts.
+        4. Parse the records; draw and select the objective's targets.
         5. Let a tf.data service run all this, if one is given; prefetch.
 
-        Features are those of `data_pipeline.records.schema.BATCH` and, for
-        other objectives, of their readers; shapes are static. Records of the
-        form "frozen" always give their stored permutations.
+        `data_pipeline.records.schema.BATCH` lists the features; readers of
+        other objectives have features of their own. Shapes are static. Records
+        of the form "frozen" always give their stored permutations.
 
         Args:
             start_step: int, the first step to read.
             first_row: int, the first row of the global batch to read.
             num_rows: int, number of rows to read; default all B.
             replica_batch: int, rows of one element; default `num_rows`.
-            literal: bool, "permutation" alone: give `perm_mask` and
+            literal: bool, only for "permutation": give `perm_mask` and
                 `target_mapping`, not `factorization_rank` and
                 `target_positions`.
             num_parallel_calls: int, readers; the result does not depend on it.
@@ -242,8 +240,8 @@ class PretrainingData:
             tf.data.Dataset of dict of str to tensor.
 
         Raises:
-            ValueError: the rows do not lie in the batch, or an argument is
-                out of its range.
+            ValueError: the rows are not in the batch, or an argument is out of
+                its range.
         """
         num_rows, replica_batch = checked_rows(
             self.batch_size, start_step, first_row, num_rows, replica_batch
@@ -277,14 +275,14 @@ class PretrainingData:
         return dataset.prefetch(2).with_options(options)
 
     def sources(self, step: int) -> list[tuple[str, int]]:
-        """The records of a step, one a row of the global batch.
+        """Records of a step, one per row of the global batch.
 
         Args:
             step: int, from 0, as in `dataset`.
 
         Returns:
-            list of (path of the shard, str; number of the record in it, int,
-            from 0).
+            list of (path of the shard, str; number of the record in the shard,
+            int, from 0).
         """
         return self._records.sources(self._positions(step))
 
@@ -299,12 +297,13 @@ class PretrainingData:
         """Name the damaged records, after a `tf.errors.DataLossError`.
 
         Args:
-            step: int, about where it was: the shards that were being read
-                are checked first.
+            step: int, about the step of the error: its shards are checked
+                first.
 
         Raises:
             FileNotFoundError: a shard is missing.
-            ValueError: names file, record and byte offset of the first.
+            ValueError: with file, record and byte offset of the first damaged
+                record.
         """
         check_files(self.directory, self.manifest, self.split)
         left = self.steps_per_epoch - step % self.steps_per_epoch
@@ -331,7 +330,7 @@ class PretrainingData:
         kept = ("token_ids", "segment_ids", "is_reversed", "is_next")
         if self._layout.class_first:
             records = class_first(records, self._layout.class_segment)
-            # A BERT has no memory, and is not told of a direction.
+            # A BERT has no memory and no direction.
             manifest = dataclasses.replace(manifest, reuse_length=0)
             kept = tuple(name for name in kept if name != "is_reversed")
         if self.reader.reads_words:
@@ -376,8 +375,8 @@ class PretrainingData:
         return dataset.batch(num_rows, drop_remainder=True).prefetch(1)
 
     def _locate(self, step, row):
-        """Epoch, record index in the split, and whether a row's record follows
-        on its record of the step before, of rows at a step."""
+        """Epoch, index in the split, and whether the row's record continues
+        its record of the step before, for rows at a step."""
         epoch = step // self.steps_per_epoch
         begin = self._first_position(epoch, row)
         position = begin + step % self.steps_per_epoch
@@ -386,12 +385,12 @@ class PretrainingData:
         return epoch, index, tf.logical_not(starts)
 
     def _first_position(self, epoch, row):
-        """Position among the readable records of a row's first in an epoch."""
+        """Position of a row's first record of an epoch, among readable ones."""
         start = self._epoch_offset(epoch) + row * self.steps_per_epoch
         return start % self.num_records
 
     def _epoch_offset(self, epoch):
-        """offset(e) of the docstring of the class."""
+        """Offset of an epoch, offset(e) in the docstring of the class."""
         drawn = tf.cast(hash_words(self.seed, epoch), tf.int64)
         return tf.where(epoch == 0, tf.zeros_like(drawn), drawn) % (
             self.num_records

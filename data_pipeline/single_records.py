@@ -1,4 +1,4 @@
-"""Single records of a set, read in Python from wherever fsspec finds them."""
+"""Single records of a set, read in Python, wherever fsspec finds them."""
 
 import concurrent.futures
 
@@ -14,16 +14,16 @@ _THREADS = 32  # a bucket takes milliseconds for each record
 
 
 class DamagedRecord(ValueError):
-    """Raised when a record to read is damaged."""
+    """Error for a damaged record."""
 
 
 class SingleRecords(PretrainingData):
-    """Records by their numbers in a split, as the first epoch has them.
+    """Records by their numbers in a split, as in the first epoch.
 
-    TensorFlow opens no file, so that the set may lie where it reads none.
+    TensorFlow opens no file, so the set may be where TensorFlow cannot read.
 
     Args:
-        directory, split, seed, objective: as of PretrainingData.
+        directory, split, seed, objective: see PretrainingData.
     """
 
     def __init__(self, directory, split, seed, objective):
@@ -35,7 +35,7 @@ class SingleRecords(PretrainingData):
         return
 
     def batch(self, numbers):
-        """Read records and draw what the objective predicts.
+        """Read records and draw the objective's targets.
 
         Args:
             numbers: sequence of int [b], from 0.
@@ -44,7 +44,7 @@ class SingleRecords(PretrainingData):
             dict of str to array [b, ...], the features of a batch.
 
         Raises:
-            DamagedRecord: it names the first damaged one.
+            DamagedRecord: with the first damaged record.
         """
         numbers = np.asarray(numbers, np.int64)
         index, is_first = self._records.locate(tf.constant(numbers))
@@ -54,17 +54,17 @@ class SingleRecords(PretrainingData):
         return {name: value.numpy() for name, value in features.items()}
 
     def _read(self, numbers):
-        """list of bytes, the serialized records."""
+        """Serialized records, list of bytes."""
 
         def read(source):
             return read_record(*source, self.manifest.frame_bytes)
 
         with concurrent.futures.ThreadPoolExecutor(_THREADS) as threads:
-            found = list(threads.map(read, self._records.sources(numbers)))
-        for record in found:
+            records = list(threads.map(read, self._records.sources(numbers)))
+        for record in records:
             if isinstance(record, BadRecord):
                 raise DamagedRecord(
                     f"{record}. Copy the file again from where the set was "
                     "built."
                 )
-        return found
+        return records

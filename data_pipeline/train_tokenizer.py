@@ -28,16 +28,16 @@ CONTROL_SYMBOLS = ("<cls>", "<sep>", "<pad>", "<mask>", "<eod>")
 USER_DEFINED_SYMBOLS = ("<eop>", ".", "(", ")", '"', "-", "–", "£", "€")
 
 # SentencePiece leaves out sentences of more than 4,192 bytes; a character has
-# four at most.
+# at most four.
 _MAX_CHARACTERS = 1000
 _TOO_FEW = 100  # sentences, for SentencePiece
-# The number of threads changes how rounding errors add up, hence the pieces:
-# a fixed one gives the same model on every machine.
+# The number of threads changes how rounding errors add up, and so the pieces. A
+# fixed number gives the same model on every machine.
 _NUM_THREADS = 16
 
 
 class VocabularyTooLarge(ValueError):
-    """The text has too few different words for a vocabulary.
+    """Error for a text with too few different words for a vocabulary.
 
     Attributes:
         largest: int, the largest size that the text allows.
@@ -59,24 +59,24 @@ def train_tokenizer(
 ):
     """Train a unigram SentencePiece model with the released settings.
 
-    Sentences go through the same cleaning as any text that is tokenized later.
-    The same sentences in the same order give the same file. Of more than
-    `sentence_limit`, a random sample is taken, always the same.
+    Sentences are cleaned like any text that is tokenized later. The same
+    sentences in the same order give the same file. From more than
+    `sentence_limit` sentences a random sample is drawn, always the same.
 
     Args:
         sentences: iterable of str, read once.
-        output: path of the file to write; it appears when complete, and holds
-            its own SHA-256.
+        output: path of the file to write; it appears when complete, with its
+            own SHA-256 inside.
         vocabulary_size: int, default 32000.
         character_coverage: float from 0.98 to 1, default 0.99995: the share
             of all characters that get a piece. 0.9995 suits Chinese.
         lowercase: bool, default False.
-        sentence_limit: int, default 10,000,000: how many sentences to train
-            on, all held in memory. Those above 1,000 characters count as
+        sentence_limit: int, default 10,000,000: most sentences to train on,
+            all held in memory. Sentences above 1,000 characters count as
             several.
         keep_accents: bool, default False: accents and other marks are dropped,
-            as released. True keeps them, and says so in the file: no other
-            setting is needed where it is used.
+            as released. True keeps them and records this in the file, so its
+            users need no setting.
 
     Returns:
         Tokenizer.
@@ -92,7 +92,7 @@ def train_tokenizer(
     Raises:
         TypeError: `sentences` is a single str.
         VocabularyTooLarge: a ValueError; the text is too short for
-            `vocabulary_size`. (The command takes the largest size then.)
+            `vocabulary_size`. (The command then uses the largest size.)
         ValueError: there is no text, `vocabulary_size` is too small for it, or
             another setting is out of range.
 
@@ -127,7 +127,7 @@ def main(argv=None):
     """Train a tokenizer on text files.
 
     Args:
-        argv: list of str, default None for those of the process.
+        argv: list of str, default None for the arguments of the process.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -255,7 +255,7 @@ def _parse_arguments(argv):
 
 
 class _Sentences:
-    """Sentences to train on; remembers the error that stopped them."""
+    """Sentences to train on, with the error that stopped them."""
 
     def __init__(self, sentences, lowercase, keep_accents, limit):
         self.error = None
@@ -267,7 +267,7 @@ class _Sentences:
         try:
             yield from sample(self._cleaned(), self._limit)
         except BaseException as error:
-            # SentencePiece turns every exception from here into a RuntimeError.
+            # SentencePiece turns every exception here into a RuntimeError.
             self.error = error
             raise
 
@@ -279,9 +279,9 @@ class _Sentences:
 
 
 def sample(values, limit, seed=0):
-    """Yield a random sample of at most `limit` values, each as likely.
+    """Yield a uniform random sample of at most `limit` values.
 
-    SentencePiece's own sample is another one in each process.
+    SentencePiece's own sample differs between processes.
 
     Args:
         values: iterable.
@@ -295,7 +295,7 @@ def sample(values, limit, seed=0):
         if place < limit:
             kept[place] = value
     kept.reverse()
-    while kept:  # frees each value for the copy that its reader makes
+    while kept:  # free each value: its reader makes a copy
         yield kept.pop()
 
 
@@ -338,20 +338,20 @@ def _train(sentences, settings):
 
 
 def _explained(message, settings):
-    """ValueError for what SentencePiece says."""
+    """ValueError for a message of SentencePiece."""
     size = f"Received: vocabulary_size={settings['vocab_size']}."
-    found = re.search(r"size too high .* a value <= (\d+)", message)
-    if found:
+    match = re.search(r"size too high .* a value <= (\d+)", message)
+    if match:
         return VocabularyTooLarge(
             "`vocabulary_size` is too large for this text: expected at most "
-            f"{found[1]}. {size} Give more text, or a smaller size.",
-            int(found[1]),
+            f"{match[1]}. {size} Give more text, or a smaller size.",
+            int(match[1]),
         )
-    found = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
-    if found:
+    match = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if match:
         return ValueError(
             "`vocabulary_size` is too small for the characters of this text: "
-            f"expected at least {found[1]}. {size} Give a larger size, or a "
+            f"expected at least {match[1]}. {size} Give a larger size, or a "
             "smaller `character_coverage`."
         )
     if "sentences_.empty()" in message:

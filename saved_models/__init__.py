@@ -1,7 +1,7 @@
-"""Exports: write them, load them, serve them, ask them.
+"""Exports: write, load, serve and query them.
 
-The names in `__init__.pyi` are imported when they are first used, so that the
-commands answer `--help` without loading TensorFlow.
+The names in `__init__.pyi` are imported on first use, so that `--help` of the
+commands does not load TensorFlow.
 """
 
 import lazy_loader

@@ -1,15 +1,15 @@
-"""The batching rules of an export, derived from its settings.
+"""Batching rules of an export, derived from its settings.
 
-TensorFlow Serving reads `batching_params.pbtxt` in the directory of a version
-under `--enable_per_model_batching_parameters`, and joins no requests where a
-version has no such file.
+With `--enable_per_model_batching_parameters`, TensorFlow Serving reads
+`batching_params.pbtxt` in the directory of a version, and joins no requests for
+a version without this file.
 """
 
 from data_pipeline.base.files import write_bytes
 
 FILE = "batching_params.pbtxt"
-_ROWS = 32  # of a batch, if the export sets no limit
-_MOST_ROWS = 1024  # of a request
+_ROWS = 32  # per batch, if the export sets no limit
+_MOST_ROWS = 1024  # per request
 
 _RULES = """\
 # How TensorFlow Serving joins requests for this export.
@@ -32,7 +32,7 @@ def write_batching(directory, max_batch=None):
 
     Args:
         directory: path of the SavedModel.
-        max_batch: int, rows that the export computes at once, or None.
+        max_batch: int, most rows that the export computes at once, or None.
     """
     rows = max_batch or _ROWS
     rules = _RULES.format(rows=rows, most_rows=max(rows, _MOST_ROWS))

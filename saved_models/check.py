@@ -1,6 +1,6 @@
-"""Check that an export answers as its model: `export --check FILE`.
+"""Check that an export gives its model's answers: `export --check FILE`.
 
-The export and the model, in Keras, answer the same texts or examples.
+The export and the Keras model compute answers to the same texts or examples.
 
 Shapes: T tokens of a text, P hidden tokens, V vocabulary, D model dim.
 """
@@ -21,15 +21,15 @@ from data_pipeline.tokenization.symbols import SEP_ID
 from saved_models.client.rows import ask_rows
 from saved_models.client.rows import read_lines_or_table
 
-# precision -> largest difference of numbers, as a share of the largest number
-# of the output, or of 1 where that is smaller
+# precision -> largest difference of numbers, as a share of the output's largest
+# number, or of 1 if that number is smaller
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.1, "int8": 0.1}
-# Share of other answers in float32: rounding decides between equally good ones.
+# Share of different answers in float32: rounding decides between equal scores.
 _TIES = 0.01
 _BATCH_SIZE = 8
 _FIRST, _EVERY = 1, 7  # tokens of a text that are hidden: 1, 8, 15, ...
 
-# Task of a model that comes from no run, by its kind.
+# Task of a model without a run, by its kind.
 _USUAL_TASKS = {
     "classification": "classification",
     "multi_label": "multi-label",
@@ -61,16 +61,16 @@ _OUTPUTS = {
 
 
 def read_file(model, stored, file, columns=None):
-    """Read what an export and its model are to answer.
+    """Read the texts or examples of a check.
 
     Args:
         model: the model.
-        stored: StoredModel that it comes from.
-        file: str, texts, one a line, or a table with a column of them; for a
-            task a file in its format, or a directory or archive, whose dev
-            split is read, or its test split. Labels are not needed.
+        stored: StoredModel, the source of the model.
+        file: str, texts, one per line, or a table with a column of texts; for a
+            task a file in its format, or a directory or archive with a dev or a
+            test split (dev first). Labels are not needed.
         columns: str or None, "text=review". Default None: the run's columns;
-            what has no usual name is guessed, and told.
+            columns without a usual name are guessed, with a note.
 
     Returns:
         (task, examples): TaskSpec and list of examples; None and list of str
@@ -78,7 +78,7 @@ def read_file(model, stored, file, columns=None):
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file is broken, or holds nothing to answer.
+        ValueError: if the file is broken, or holds no text or example.
     """
     from xlnet_tf.tasks import kind_of
 
@@ -87,7 +87,7 @@ def read_file(model, stored, file, columns=None):
     task = None
     if kind is not None:
         name = results.get("task") or _USUAL_TASKS[kind]
-        if name == "race" and is_file:  # RACE has a file for each text
+        if name == "race" and is_file:  # RACE has one file per text
             name = "dream"
         task = find_task(name)
     if task is None or kind in _OF_TEXTS and is_file and not is_table(file):
@@ -112,7 +112,7 @@ def read_file(model, stored, file, columns=None):
             getattr(model, "labels", None),
         )
         examples, guessed = split.examples(), split.guessed
-        # An export does not answer an empty source or document.
+        # An export refuses an empty source or document.
         names = {"sequence_to_sequence": "source", "ranking": "document"}
         if kind in names:
             examples = [x for x in examples if getattr(x, names[kind]).strip()]
@@ -123,27 +123,27 @@ def read_file(model, stored, file, columns=None):
 
 
 def check(model, tokenizer, settings, export, task, examples, progress=False):
-    """Compare the answers of an export with those of its model.
+    """Compare the answers of an export with its model's.
 
-    Numbers may differ by TOLERANCES, of the narrower precision of export and
-    model. Other outputs must be equal in float32, but for ties, and are only
+    Numbers may differ by TOLERANCES, for the narrower precision of export and
+    model. Other outputs must be equal in float32, except for ties, and are only
     counted in narrower precisions.
 
     Args:
-        model: the model; it takes over preprocessor and generation settings of
+        model: the model; it gets the preprocessor and generation settings of
             the export.
         tokenizer: data_pipeline Tokenizer of the export.
         settings: ExportSettings of the export.
         export: Predictor or Client.
         task, examples: see `read_file`.
-        progress: bool, whether to tell how far it is. Default False.
+        progress: bool, whether to show progress. Default False.
 
     Returns:
-        dict of the name of an output to (str, bool): the largest difference,
-        and whether it is allowed.
+        dict of an output's name to (str, bool): the largest difference, and
+        whether it is allowed.
 
     Raises:
-        ValueError: if the export refuses an example or reads other tokens, or
+        ValueError: if the export refuses an example, reads other tokens, or
             draws its answers at random.
     """
     settings = settings.for_model(model)
@@ -173,7 +173,7 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
 
 
 def _difference(pairs, precision):
-    """(str, bool) of the values of an output, see `check`."""
+    """Difference of an output's values, (str, bool); see `check`."""
     if pairs[0][0].dtype.kind == "f":
         # NaN stays NaN, which is not allowed.
         apart = np.max([np.max(np.abs(x - y), initial=0) for x, y in pairs])
@@ -208,7 +208,7 @@ def _of_task(model, tokenizer, settings, task, examples, progress):
     if settings.window_stride and examples[0].text_pair is None:
         stride = settings.window_stride
         options.update(long_documents="windows", stride=stride)
-    # The truth has no influence, and the model may not know it.
+    # Labels have no influence, and the model may lack them.
     examples = [
         x._replace(**{name: None for name in _TRUTHS if name in x._fields})
         for x in examples
@@ -237,7 +237,7 @@ def _of_export(export, task, examples, progress):
         if "source" in row:
             row = {"text": row["source"]}
         if "document" in row:
-            # One per row, because queries have different numbers of them.
+            # One per row, because queries have different numbers of documents.
             row["documents"] = [row.pop("document")]
         if "options" in row:
             row["options"] = list(row["options"])
@@ -246,24 +246,25 @@ def _of_export(export, task, examples, progress):
     places = [x.where for x in examples]
     answers = _asked(export, rows, signature, places)
     answers = track(answers, "asking", "examples", len(rows), shown=progress)
-    found = []
+    export_answers = []
     for example, answer in zip(examples, answers, strict=True):
         answer = {k: np.asarray(x).tolist() for k, x in answer.items()}
         if task.kind == "ranking":
             (answer["score"],) = answer["scores"]
-        if task.kind == "sequence_to_sequence":  # the best of several
+        if task.kind == "sequence_to_sequence":  # keep the best of several
             answer = {name: x[0] for name, x in answer.items() if x}
         if task.kind == "token_classification":
-            # The export divides a word with blanks in it, whose tag is the
-            # first part's, as in fine-tuning; what was not read has none.
+            # The export divides a word that contains blanks; its tag is the
+            # first part's, as in fine-tuning. Words beyond the length have
+            # no tag.
             parts = list(map(count_words, example.words))
             begins = np.cumsum([0, *parts])
             answer["tags"] = [
                 (answer["tags"][begin] if count else "") or "O"
                 for begin, count in zip(begins, parts, strict=False)
             ]
-        found.append(answer)
-    return found
+        export_answers.append(answer)
+    return export_answers
 
 
 def _asked(export, rows, signature, places=None):
@@ -275,9 +276,9 @@ def _asked(export, rows, signature, places=None):
 
 
 def _of_texts(model, tokenizer, length, export, texts, progress):
-    """Answers to texts, of the model and of the export: two lists of dict.
+    """Answers of the model and of the export to texts: two lists of dict.
 
-    They hold `embeddings` [T, D], and of a pretrained model the
+    They hold `embeddings` [T, D], and for a pretrained model the
     `log_probabilities` [P, V] of hidden tokens and `best_tokens` [P].
     """
     layout = LAYOUTS[model.config.layout]
@@ -326,8 +327,8 @@ def _in_keras(model, features, hidden):
     Args:
         model: a backbone or a pretrained model.
         features: dict of int32 arrays [1, T].
-        hidden: int32 array [P], places of the tokens, each predicted from the
-            rest of the text.
+        hidden: int32 array [P], positions of the tokens, each predicted from
+            the rest of the text.
 
     Returns:
         dict of float32 arrays.

@@ -1,4 +1,4 @@
-"""Export a SavedModel that takes raw text: `python -m saved_models.export`.
+"""Export a SavedModel for raw text: `python -m saved_models.export`.
 
 python -m saved_models.export --model runs/demo --output saved_models/demo/1
 
@@ -40,7 +40,7 @@ if typing.TYPE_CHECKING:
 
     from data_pipeline.tokenization.tokenizer import Tokenizer
 
-# Exports a model that a process of another backend has written.
+# Program that exports a model written by a process of another backend.
 _PROGRAM = """
 import json, sys
 from data_pipeline.base import command_line
@@ -59,8 +59,8 @@ def export_model(
 ) -> os.PathLike:
     """Write a versioned SavedModel, or a network of OpenVINO.
 
-    It appears whole: it is written under a temporary name beside its place and
-    renamed. (In a bucket its files appear one after the other.) Its
+    The export appears whole: it is written beside its place under a temporary
+    name and renamed. (In a bucket its files appear one after the other.) Its
     `assets.extra` holds warm-up requests, the settings and `model_card.json`;
     `SHA256SUMS` has the digests of all files. On Keras' JAX backend a process
     of the TensorFlow backend writes it.
@@ -72,7 +72,7 @@ def export_model(
         directory: path that ends in the version, a positive integer; local
             or gs://.
         overwrite: bool, whether to replace an existing version.
-        source: path of the run that trained it, for the model card.
+        source: path of the run that trained the model, for the model card.
         **settings: fields of `ExportSettings`.
 
     Returns:
@@ -132,18 +132,18 @@ def _write(model, tokenizer, place, overwrite, source, settings):
             )
             write_checksums(temporary)
     except FileExistsError as error:
-        raise versions.taken(place) from error  # it was made meanwhile
+        raise versions.taken(place) from error  # another process made it
 
 
 def _without_objective(model):
-    """The backbone of a pretrained model, which gives embeddings."""
+    """Backbone of a pretrained model, for embeddings."""
     from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 
     return model.backbone if isinstance(model, XLNetPretrainer) else model
 
 
 def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
-    """Export by a process of the TensorFlow backend; see `export_model`."""
+    """Export in a process of the TensorFlow backend; see `export_model`."""
     with tempfile.TemporaryDirectory() as preset:
         model.save_to_preset(preset, tokenizer=tokenizer)
         request = {
@@ -172,8 +172,8 @@ def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
 
 
 def _on_tensorflow():
-    """The environment of a process that exports, beside one of JAX."""
-    hidden = {"CUDA_VISIBLE_DEVICES": ""}  # JAX has their memory
+    """Environment of a process that exports for a process of JAX."""
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}  # JAX holds the GPUs' memory
     return {**os.environ, **hidden, "KERAS_BACKEND": "tensorflow"}
 
 
@@ -182,7 +182,7 @@ def export_preset(request):
 
     Args:
         request: dict of `preset`, the model's directory, `model`, the name of
-            its class, and what `export_model` takes.
+            its class, and the arguments of `export_model`.
     """
     from xlnet_tf.loading import MODELS
     from xlnet_tf.loading import load_tokenizer
@@ -198,7 +198,7 @@ def export_preset(request):
 
 
 def _save(module, traced, directory, name):
-    """Write the SavedModel and the requests that warm it up."""
+    """Write the SavedModel and its warm-up requests."""
     import tensorflow as tf
 
     from saved_models.warm_up import write_requests
@@ -261,7 +261,7 @@ def load_model(path):
 def _window_stride(source, model, sequence_length):
     """The `window_stride` of the run that a model comes from, or None.
 
-    A run that averages over the windows of long texts has one; if it is too
+    A run that averages over the windows of long texts has one. If it is too
     long for `sequence_length`, windows begin half a window apart.
     """
     from saved_models.model_card import training_facts
@@ -343,7 +343,7 @@ def _lengths(text):
 
 
 def _generation(text):
-    """dict of settings, of a file or as JSON."""
+    """Generation settings from a file or from JSON, a dict."""
     if not text.lstrip().startswith("{"):
         return read_file(GenerationSettings, text)
     try:
@@ -379,7 +379,7 @@ def main(argv=None):
             arguments.model, model, settings["sequence_length"]
         )
     examples = None
-    if arguments.check:  # read now: a mistake should not cost an export
+    if arguments.check:  # read first: a mistake should not cost an export
         with command_line.warnings_in_a_line():
             examples = read_check(
                 model, stored, arguments.check, arguments.columns
@@ -403,7 +403,7 @@ def main(argv=None):
 
 
 def _check_answers(model, tokenizer, settings, directory, examples, arguments):
-    """Print how far the answers of an export are from its model's.
+    """Print the differences between the answers of an export and its model.
 
     Raises:
         ValueError: if they are too far.

@@ -1,4 +1,4 @@
-"""Load an export into this process, whichever runtime it is of."""
+"""Load an export of any runtime into this process."""
 
 import os
 
@@ -17,13 +17,13 @@ def load(
 
     Args:
         directory: str or path, NAME (its largest version) or NAME/VERSION;
-            local, gs:// or where fsspec finds it.
+            local, gs:// or wherever fsspec finds it.
         verify: bool, whether to compare the files with `SHA256SUMS`. Default
             True.
-        trust: bool, whether to run a SavedModel of any operations. It is a
-            program, which may read and write files. Default False: only the
-            operations of exports of this package. Networks of OpenVINO access
-            no files.
+        trust: bool, whether to run a SavedModel with any operations. It is a
+            program that may read and write files. Default False: only the
+            operations of this package's exports. OpenVINO's networks access no
+            files.
 
     Returns:
         Predictor.

@@ -1,4 +1,4 @@
-"""The model card of an export, and its settings.
+"""Model card of an export, and its settings.
 
 `assets.extra/model_card.json` describes the model, its training and, for each
 signature, the inputs, the outputs and an example request.
@@ -29,12 +29,12 @@ def write_card(directory, model, tokenizer, settings, module, traced, source):
 
     Args:
         directory: path of the SavedModel.
-        model: the model that is exported.
+        model: the exported model.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings.
         module: ModelSignatures.
         traced: dict of signature name to (Signature, concrete function).
-        source: path of the run that the model comes from, or None.
+        source: path of the run that trained the model, or None.
     """
     config = getattr(model, "backbone", model).config
     card = {
@@ -69,18 +69,18 @@ def write_card(directory, model, tokenizer, settings, module, traced, source):
 
 
 def training_facts(source):
-    """Facts about a run from its own files.
+    """Read facts about a run from its files.
 
     Args:
-        source: str or path of a run, of a file or directory in it, or None.
+        source: str or path of a run, or of a file or directory in it; or None.
 
     Returns:
         dict with `run` (run.json), and `last` and `last_evaluation` (the last
         lines of metrics.jsonl) if these exist; None without a run.
 
     Raises:
-        ValueError: if run.json is not as it was written, or has another
-            version of the format.
+        ValueError: if run.json was changed, or has another version of the
+            format.
     """
     from xlnet_tf.loading import open_model
 

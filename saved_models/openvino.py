@@ -1,11 +1,11 @@
-"""OpenVINO as the runtime of an export, for Intel's and AMD's processors.
+"""OpenVINO as the runtime of an export, for processors of Intel and AMD.
 
     python -m saved_models.export --runtime openvino --model DIR --output NAME
 
-`model.xml` and `model.bin` hold the model, from ready ids to its outputs, as
-OpenVINO Model Server reads them. Beside them lie the files of a preset without
-weights: `load` makes the signatures of raw text from these, and their features
-go to OpenVINO.
+`model.xml` and `model.bin` hold the model, from ready ids to its outputs, for
+OpenVINO Model Server. The files of a preset without weights lie beside them:
+from these, `load` makes the signatures of raw text, which pass their features
+to OpenVINO.
 
 Shapes: R sequences, T tokens.
 """
@@ -30,8 +30,8 @@ from xlnet_tf.loading import class_of_directory
 from xlnet_tf.loading import open_model
 from xlnet_tf.weights.own import describe
 
-# Names that OpenVINO gives to precisions. Without one it takes bfloat16
-# wherever the processor has it.
+# OpenVINO's names of precisions. Without one it uses bfloat16 on every
+# processor that supports it.
 _HINTS = {"float32": "f32", "bfloat16": "bf16"}
 
 
@@ -65,7 +65,7 @@ def write(module, model, tokenizer, directory):
 
 
 def _name(ports, tensors):
-    """Name inputs or outputs, which are in the order of a sorted dict."""
+    """Name inputs or outputs, in the order of a sorted dict."""
     for port, name in zip(ports, sorted(tensors), strict=True):
         port.get_tensor().set_names({name})
 
@@ -74,7 +74,7 @@ def load_network(directory):
     """Load an export of OpenVINO.
 
     Args:
-        directory: path of a version of it.
+        directory: path of a version of the export.
 
     Returns:
         Predictor.
@@ -100,15 +100,15 @@ def load_network(directory):
 
 
 class Network:
-    """A model that OpenVINO computes, in the place of a `ServedModel`.
+    """Model that OpenVINO runs, in place of a `ServedModel`.
 
     Args:
-        model: a backbone or a task, whose weights nobody reads.
+        model: a backbone or a task; its weights are not read.
         file: path of its network.
         precision: "float32" or "bfloat16".
 
     Attributes:
-        model, backbone, config: as of ServedModel.
+        model, backbone, config: see ServedModel.
         variables: an empty list.
     """
 
@@ -128,7 +128,7 @@ class Network:
         self._inputs = [port.get_any_name() for port in self._compiled.inputs]
 
     def run(self, function, features):
-        """Compute the outputs of features; `function` is what was converted.
+        """Compute the outputs of features; `function` is the converted one.
 
         Args:
             features: dict of int32 tensors [R, T] or [R].
@@ -152,14 +152,14 @@ class Network:
         return dict(zip(names, outputs, strict=True))
 
     def _infer(self, *arrays):
-        # A request of its own for each thread that asks.
+        # Each thread needs its own request.
         request = self._compiled.create_infer_request()
         outputs = request.infer(dict(zip(self._inputs, arrays, strict=True)))
         return [np.array(value) for value in outputs.values()]
 
 
 def _import():
-    # Its telemetry would connect to a server at the import.
+    # OpenVINO's telemetry would connect to a server at the import.
     sys.modules.setdefault("openvino_telemetry", None)
     try:
         import openvino

@@ -68,7 +68,7 @@ def fill(text, candidates, blank=_MASK):
 
 
 def as_line(row, answer):
-    """A row and its answer as JSON.
+    """Write a row and its answer as JSON.
 
     Args:
         row: dict of the inputs, as JSON has them, or None.
@@ -82,7 +82,7 @@ def as_line(row, answer):
         return json_line({**(row or {}), "error": str(answer)})
     count = answer.get("count")
     if count is not None:
-        # The rest is padding to the longest row of the batch.
+        # The rest pads to the longest row of the batch.
         answer = {
             name: value[:count] if np.ndim(value) else value
             for name, value in answer.items()
@@ -170,7 +170,7 @@ def parse_arguments(argv=None):
 
 
 def _read_rows(arguments):
-    """Rows of the request, and where each comes from: two lists."""
+    """Rows of the request, and the place of each: two lists."""
     texts = list(arguments.text)
     if arguments.inputs and (texts or arguments.file):
         raise ValueError("give either --inputs, or --text and --file.")
@@ -205,7 +205,7 @@ def _why_nothing(arguments):
     if not file:
         return "there is nothing to ask: give --text or --file, or --inputs."
     found = "lines that are blank, or none"
-    if arguments.file and is_table(file):  # one without a header is refused
+    if arguments.file and is_table(file):  # a table needs a header
         found = "a header and no rows"
     return f"there is nothing to ask: {file} has {found}."
 
@@ -227,7 +227,7 @@ def _headers(given):
 
 
 def _check_place(arguments):
-    """Refuse what does not belong to the one of --model and --url given."""
+    """Refuse options that do not fit the given --model or --url."""
     if bool(arguments.model) == bool(arguments.url):
         raise ValueError("give either --model or --url.")
     for option in _OF_SERVERS:
@@ -272,7 +272,7 @@ def main(argv=None):
         )
     check_rows(rows, places, signatures, signature)
     answers = ask_rows(export, rows, signature, arguments.batch_size, places)
-    # On a terminal the lines themselves are the progress.
+    # On a terminal the output lines show the progress.
     shown = not (arguments.quiet or sys.stdout.isatty())
     answers = track(answers, "asking", "rows", len(rows), shown=shown)
     unfilled, failed = [], 0
@@ -293,7 +293,7 @@ def main(argv=None):
 
 
 def _without_blanks(texts):
-    """The warning about texts that have nothing to fill in, str."""
+    """Warning about texts without a blank to fill in, str."""
     more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
     return (
         f"warning: a text must have a blank, {_MASK}, to be filled in. "

@@ -16,16 +16,16 @@ _LENGTH = settings.Range(_AT_LEAST, _AT_LEAST, lambda x: x >= _MIN_LENGTH)
 
 @dataclasses.dataclass(frozen=True)
 class ExportSettings(settings.Settings):
-    """Settings of an export; every field is an option of the command too.
+    """Settings of an export; every field is also an option of the command.
 
     Args:
-        sequence_length: int, tokens of a text at most, [SEP] and [CLS]
+        sequence_length: int, most tokens of a text, [SEP] and [CLS]
             included; longer texts lose their end. Default None: `for_model`
-            takes the largest bucket, or the length of the task's preprocessor,
+            sets the largest bucket, or the length of the task's preprocessor,
             or 512.
         stride: int, tokens between the starts of two windows of a context.
             Only for question answering. Default None: as fine-tuned.
-        max_question_length: int, tokens of a question at most; for multiple
+        max_question_length: int, most tokens of a question; for multiple
             choice, of a question with an option. Default None: as fine-tuned.
         window_stride: int, tokens between the starts of two windows of a text
             that is too long; the outputs of its windows are averaged. Only for
@@ -33,32 +33,32 @@ class ExportSettings(settings.Settings):
             its end.
         num_candidates: int, tokens for every blank, or answers for every
             question. Default 5.
-        runtime: "tensorflow" (default) writes a SavedModel; "openvino" a
-            network for OpenVINO, which answers for tasks and embeddings,
-            without the memory of documents.
+        runtime: "tensorflow" (default) writes a SavedModel; "openvino" writes
+            a network for OpenVINO, which serves tasks and embeddings, without
+            the memory of documents.
         precision: "float32" (default: the model's own dtype), "bfloat16"
             (weights and activations) or "int8" (kernels and embeddings are
             stored in 8 bits and computed in the model's own dtype: less disk,
             no less memory).
         seq_length_buckets: tuple of int, rising. A batch is padded to the
             smallest bucket that fits, so that the model is traced for these
-            lengths only. Default (): the length of the longest text.
-        max_batch: int, rows that are computed at once; a larger request is
-            computed in several batches. Default None: as many as have 4096
-            tokens together, at least one.
+                lengths only. Default (): the length of the longest text.
+                max_batch: int, most rows to compute at once; a larger request
+                is computed in several batches. Default None: as many as have
+                4096 tokens together, at least one.
         max_request_bytes: int, bytes of all texts of a request together.
             Default 4 MiB.
         max_request_tokens: int, tokens of all sequences of a request, with
-            padding and what is generated, and without windows. Default
-            524,288.
+            padding and generated tokens, but without windows. Default
+                524,288.
         max_request_windows: int, windows of long texts in a request. Default
             8192.
-        jit_compile: bool, compile the model by XLA. The numbers of rows and
-            blanks are then padded to powers of two. Default False.
+        jit_compile: bool, compile the model with XLA. Then the numbers of rows
+            and blanks are padded to powers of two. Default False.
         memory_length: int, states of a document that `document_segment`
             returns; 0 leaves that signature out. Default None: the model's
             `memory_length`, or `sequence_length` if the model has no memory.
-        generation: GenerationSettings, or a dict of some of them, of the
+        generation: GenerationSettings, or a dict of some of them, for the
             signature `generate` of pretrained models. Default None: no such
             signature.
 
@@ -181,7 +181,7 @@ class ExportSettings(settings.Settings):
             )
 
     def for_model(self, model):
-        """These settings with a `sequence_length`, the model's if none is set.
+        """Fill in a missing `sequence_length` from a model.
 
         Args:
             model: a backbone or a task.
@@ -205,11 +205,11 @@ class ExportSettings(settings.Settings):
 
     @property
     def weight_precision(self):
-        """str, the precision of the graph; OpenVINO narrows it as it runs."""
+        """Precision of the graph, str; OpenVINO narrows it at run time."""
         return "float32" if self.runtime == "openvino" else self.precision
 
     def memory_of(self, config):
-        """M, the number of states that `document_segment` returns.
+        """Number of states that `document_segment` returns, M.
 
         Args:
             config: XLNetConfig or BertConfig, of the model.
@@ -224,7 +224,7 @@ class ExportSettings(settings.Settings):
 
 
 def _check_buckets(buckets):
-    """Refuse lengths that do not rise, or are too short for a text."""
+    """Refuse lengths that do not increase or are too short for a text."""
     if list(buckets) != sorted(set(buckets)):
         raise ValueError(
             "`seq_length_buckets` must rise. "

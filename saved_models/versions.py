@@ -1,4 +1,4 @@
-"""Versions of an export: NAME/1, NAME/2, ...; servers take the largest.
+"""Versions of an export: NAME/1, NAME/2, ...; servers load the largest.
 
 A version appears whole: it is written under a temporary name beside its place
 and renamed.
@@ -13,9 +13,9 @@ from data_pipeline.base.formats import check_version
 CARD_FILE = "assets.extra/model_card.json"  # in an export
 SAVED_MODEL_FILE = "saved_model.pb"
 NETWORK_FILE = "model.xml"  # of OpenVINO
-EXPORT_VERSION = 1  # of the format of an export, in its card
+EXPORT_VERSION = 1  # version of the export format, in the model card
 
-# Folders of the package, beside which exports land in a clone of the project.
+# Folders of the package; in a clone of the project, exports lie beside them.
 _RESERVED = ("signatures", "client", "serving")
 
 
@@ -29,10 +29,10 @@ def check(directory, overwrite=True):
 
     Args:
         directory: path.
-        overwrite: bool, whether it may exist. Default True.
+        overwrite: bool, whether the version may exist. Default True.
 
     Raises:
-        FileExistsError: if it exists and may not.
+        FileExistsError: if it exists but may not.
         ValueError: if it does not end in a number, or is a folder of the
             package `saved_models` that holds code.
     """
@@ -55,7 +55,7 @@ def check(directory, overwrite=True):
 
 
 def taken(directory):
-    """FileExistsError of a version that exists."""
+    """Make the FileExistsError for a version that exists."""
     return FileExistsError(
         f"{directory} exists. Give the next version, or --overwrite."
     )
@@ -80,7 +80,7 @@ def next_version(directory):
 
 
 def latest_version(directory):
-    """The export in a directory: itself, or its largest version.
+    """Path of the export in a directory: itself, or its largest version.
 
     Args:
         directory: str or path.
@@ -123,9 +123,9 @@ def check_format(directory):
         directory: path of the SavedModel.
 
     Raises:
-        ValueError: if its card has another version, or is no JSON object.
+        ValueError: if its card has another version, or is not a JSON object.
     """
     file = directory / CARD_FILE
     if file.is_file():
-        found = read_json_object(file).get(FORMAT_VERSION)
-        check_version(file, found, EXPORT_VERSION)
+        version = read_json_object(file).get(FORMAT_VERSION)
+        check_version(file, version, EXPORT_VERSION)

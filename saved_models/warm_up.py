@@ -1,8 +1,8 @@
-"""Warm-up requests, which a server answers before it takes others.
+"""Warm-up requests, which a server runs before all others.
 
 `assets.extra/tf_serving_warmup_requests` is a TFRecord file of PredictionLog
 messages (tensorflow_serving/apis/prediction_log.proto). The few fields around
-the tensors are encoded here, byte for byte as tensorflow-serving-api does,
+the tensors are encoded here, with the same bytes as by tensorflow-serving-api,
 which is an optional dependency.
 """
 
@@ -13,7 +13,7 @@ from data_pipeline.records.tfrecord import message_field
 
 DIRECTORY = "assets.extra"
 FILE = "tf_serving_warmup_requests"
-MAX_REQUESTS = 1000  # that TensorFlow Serving reads
+MAX_REQUESTS = 1000  # limit of TensorFlow Serving
 
 # Field numbers of the messages.
 _PREDICT_LOG = 6  # PredictionLog
@@ -74,7 +74,7 @@ def prediction_log(name, signature_name, inputs):
 
 
 def tensor_proto(array):
-    """A TensorProto; one value stands for an array of zeros.
+    """Make a TensorProto; an array of zeros becomes one value.
 
     Args:
         array: NumPy array.

@@ -1,1 +1,1 @@
-"""The ground floor of all packages: files, settings, command line, progress."""
+"""Base of all packages: files, settings, command line, progress."""

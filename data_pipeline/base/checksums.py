@@ -1,4 +1,4 @@
-"""`SHA256SUMS` of directories, by which damaged and missing files are found."""
+"""`SHA256SUMS` of directories, to find damaged and missing files."""
 
 import re
 
@@ -9,7 +9,7 @@ from data_pipeline.base.files import sha256_of
 from data_pipeline.base.files import write_bytes
 from data_pipeline.base.files import write_json
 
-# As `sha256sum` writes and checks it.
+# In the format of `sha256sum`.
 CHECKSUMS_FILE = "SHA256SUMS"
 _CHECKSUM = re.compile("([0-9a-f]{64}) [ *](.+)")
 
@@ -29,7 +29,7 @@ def write_checksums(directory):
 def add_checksums(directory, names, listing=CHECKSUMS_FILE):
     """Write the SHA-256 of new files to the `SHA256SUMS` of a directory.
 
-    Entries of files that are no longer there are dropped.
+    Entries of missing files are dropped.
 
     Args:
         directory: path.
@@ -47,11 +47,11 @@ def add_checksums(directory, names, listing=CHECKSUMS_FILE):
 def write_listed(directory, values):
     """Write JSON files, and list their SHA-256 in the `SHA256SUMS` beside them.
 
-    No file is listed while it is written: after a kill it is not checked.
+    A file is not listed while it is written, so it is not checked after a kill.
 
     Args:
         directory: path.
-        values: dict of the name of a file to what JSON holds.
+        values: dict of a file's name to its JSON value.
 
     Raises:
         ValueError: if `SHA256SUMS` is damaged.
@@ -68,12 +68,12 @@ def write_listed(directory, values):
 
 
 def write_listing(file, digests):
-    """Write SHA-256 that are known to a file that `sha256sum -c` reads.
+    """Write known SHA-256 to a file for `sha256sum -c`.
 
     Args:
         file: path.
-        digests: dict of str to str, the path of each file below the directory
-            of `file` to its SHA-256.
+        digests: dict of str to str, each file's path below the directory of
+            `file` to its SHA-256.
     """
     lines = [f"{digests[name]}  {name}\n" for name in sorted(digests)]
     write_bytes(file, "".join(lines).encode())
@@ -83,17 +83,17 @@ def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
     """Compare files of a directory with its `SHA256SUMS`.
 
     Args:
-        directory: path. Without the file nothing is compared: models in the
-            formats of others have none.
-        names: list of str, paths below the directory, or None for all that
-            are listed. Files that are not listed are passed over.
+        directory: path. Without `SHA256SUMS` nothing is compared: models in
+            other formats have none.
+        names: list of str, paths below the directory, or None for all listed
+            files. Files that are not listed are ignored.
         listing: str, name of the file of digests.
 
     Returns:
-        list of str, the names that are listed.
+        list of str, the listed names.
 
     Raises:
-        ValueError: if a file is missing or not as it was written.
+        ValueError: if a file is missing or was changed.
     """
     directory = as_path(directory)
     listing = directory / listing
@@ -118,7 +118,7 @@ def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
 
 
 def _read_digests(listing):
-    """dict of name to digest of a `SHA256SUMS`."""
+    """Read a `SHA256SUMS`, dict of name to digest."""
     digests = {}
     for line in listing.read_bytes().splitlines():
         match = _CHECKSUM.fullmatch(line.decode(errors="replace"))

@@ -1,19 +1,19 @@
-"""Names of classes, as files and users write them."""
+"""Names of classes, as in files and from users."""
 
 import re
 
-# A whole number that a tool wrote as a float.
+# A whole number written as a float.
 _WHOLE = re.compile(r"([+-]?\d+)\.0*")
 
 
 class ClassNames:
-    """Names of classes as they are written in files.
+    """Names of classes as written in files.
 
     Equal numbers are one class: "1.0" is "1", unless the known class is
     written "1.0".
 
     Args:
-        known: tuple of str, classes that are known, or None.
+        known: tuple of str, the known classes, or None.
     """
 
     def __init__(self, known):
@@ -22,7 +22,7 @@ class ClassNames:
             self._known.setdefault(_whole(name), name)
 
     def name(self, label):
-        """The class that is meant by a label, a str.
+        """Class of a label, str.
 
         Args:
             label: str.
@@ -34,7 +34,7 @@ class ClassNames:
 
 
 def _whole(label):
-    """The text of a whole number without its point; other text as it is."""
+    """Text of a whole number without its point; other text unchanged."""
     match = _WHOLE.fullmatch(label)
     whole = match[1] if match else label
     return "0" if whole in ("-0", "+0") else whole

@@ -1,4 +1,4 @@
-"""Running commands: options, exit status, errors in a line, signals."""
+"""Running commands: options, exit status, one-line errors, signals."""
 
 import argparse
 import codecs
@@ -16,8 +16,8 @@ import warnings
 from data_pipeline.base.suggestions import closest
 from data_pipeline.base.suggestions import did_you_mean
 
-# Control characters, ends of lines, and what turns the direction of writing:
-# written out, they neither command a terminal nor begin a line of their own.
+# Control characters, ends of lines, and marks that turn the writing direction.
+# Escaped, they neither control a terminal nor begin a new line.
 _CONTROLS = {
     code: f"\\u{code:04x}"
     for code in (
@@ -61,7 +61,7 @@ def _print(stream, lines):
 
 
 def _escape(error):
-    """Write what an encoding lacks as JSON does, for `codecs`."""
+    """Escape characters that an encoding lacks, as JSON does, for `codecs`."""
     text = error.object[error.start : error.end]
     units = text.encode("utf-16-be", "surrogatepass").hex("\n", 2).split()
     return "".join(f"\\u{unit}" for unit in units), error.end
@@ -71,10 +71,10 @@ codecs.register_error("escape_as_json", _escape)
 
 
 def _prepare_streams():
-    """Let standard output and standard error take every text.
+    """Make standard output and standard error accept every text.
 
-    Their encoding may lack a letter of a result or of a path. A name of a file
-    that is not UTF-8 has lone surrogates, which no encoding has.
+    Their encoding may lack a letter of a result or of a path. A file name that
+    is not UTF-8 has lone surrogates, which no encoding has.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -85,7 +85,7 @@ def _prepare_streams():
 
 
 def run(main, argv=None):
-    """Run `main(argv)` and print an error of the user in one line.
+    """Run `main(argv)` and print a user's error in one line.
 
     Errors of the user are `ValueError`, `TypeError`, `OSError` and
     `RuntimeError`. Any other exception is a bug and keeps its traceback.
@@ -98,7 +98,7 @@ def run(main, argv=None):
     Returns:
         int, the exit status: 0 success, 1 error of the user, 130 stopped by
         Ctrl-C, 141 stopped as nobody reads its output, 143 stopped by SIGTERM.
-        Once `main` has begun, no signal is lost, whatever libraries do.
+        Once `main` has begun, no library can lose a signal.
     """
     _prepare_streams()
     # The log level of TensorFlow's C++ code, read at its import.
@@ -129,32 +129,32 @@ def run(main, argv=None):
 
 
 def _status_of(error):
-    """Exit status of an error of the user, printed in a line; None for a bug.
+    """Print a user's error in a line; return its exit status, None for a bug.
 
     Args:
         error: Exception.
     """
     if isinstance(error, (ValueError, TypeError, OSError, RuntimeError)):
-        # A newline, because a long text that failed is not kept to be flushed.
+        # A newline, because a long text that failed is not kept in the buffer.
         if isinstance(error, BrokenPipeError) and _is_unread("\n"):
             return 141
         print_notes(f"error: {_message(error)}")
         return 1
-    told = _told_of_tensorflow(error)
-    if told is None:
+    text = _told_of_tensorflow(error)
+    if text is None:
         return None
-    print_notes(f"error: {told}")
+    print_notes(f"error: {text}")
     return 1
 
 
 class _Signals:
-    """Handlers by which SIGTERM and Ctrl-C stop a command.
+    """Handlers that let SIGTERM and Ctrl-C stop a command.
 
-    They raise KeyboardInterrupt, so that `with` and `finally` remove what is
-    half written. Libraries swallow it in their callbacks, so a thread sends the
-    signal again until the exception is on its way. In the middle of an import,
-    where it aborts the process or leaves modules half made, the process ends at
-    once: as after a kill, every file is whole or absent.
+    They raise KeyboardInterrupt, so that `with` and `finally` remove
+    half-written files. Libraries swallow it in their callbacks, so a thread
+    sends the signal again until the exception propagates. During an import the
+    exception would abort the process or leave half-made modules, so the process
+    ends at once: as after a kill, every file is whole or absent.
 
     Attributes:
         received: int, number of the first signal, or None.
@@ -173,7 +173,7 @@ class _Signals:
         self._hook = sys.unraisablehook
 
     def install(self):
-        """Set the handlers, where this is the main thread."""
+        """Set the handlers, if this is the main thread."""
         global _signals
         _signals = self
         if threading.current_thread() is threading.main_thread():
@@ -182,7 +182,7 @@ class _Signals:
         sys.unraisablehook = self._ignore
 
     def restore(self):
-        """Set the handlers that there were before."""
+        """Restore the earlier handlers."""
         global _signals
         _signals = None
         self._end_sending()
@@ -203,7 +203,7 @@ class _Signals:
             self._sender = None
 
     def _ignore(self, unraisable):
-        """Print exceptions that libraries swallow, but for interruptions."""
+        """Print exceptions that libraries swallow, except interruptions."""
         if not (self.received and unraisable.exc_type is KeyboardInterrupt):
             self._hook(unraisable)
 
@@ -237,13 +237,13 @@ class _Signals:
                 signal.pthread_kill(main, self.received)
 
 
-_signals = None  # of the command that runs
+_signals = None  # the running command's
 
 
 def take_signal():
-    """Take over a signal that came before the caller had its own handlers.
+    """Take over a signal that came before the caller set its own handlers.
 
-    The command is no longer interrupted for that signal.
+    That signal no longer interrupts the command.
 
     Returns:
         int, number of the signal, or None if there was none.
@@ -252,14 +252,14 @@ def take_signal():
 
 
 def _is_importing(frame):
-    """Whether a module is being imported where a frame is, bool."""
+    """Whether a frame or its callers import a module, bool."""
     return any(x.startswith("<frozen importlib") for x in _files_of(frame))
 
 
 def _is_spawning(frame):
-    """Whether a process is being started where a frame is, bool.
+    """Whether a frame or its callers start a process, bool.
 
-    If that were interrupted, the new process would end in a traceback.
+    An interruption would end the new process in a traceback.
     """
     return any(
         x.endswith("multiprocessing/popen_spawn_posix.py")
@@ -292,7 +292,7 @@ def available_cores():
 
 
 def _is_unread(more=""):
-    """Flush standard output; whether its reader has gone, as `head` does.
+    """Flush standard output; whether its reader has quit, as `head` does.
 
     Args:
         more: str, printed first.
@@ -304,19 +304,19 @@ def _is_unread(more=""):
         sys.stdout.write(more)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes again when it ends, and would complain.
+        # Python flushes again at exit, and would print an error.
         with open(os.devnull, "w") as nothing:
             os.dup2(nothing.fileno(), sys.stdout.fileno())
         return True
-    except OSError:  # such as a full disk, which Python reports when it ends
+    except OSError:  # such as a full disk, which Python reports at exit
         pass
     return False
 
 
 def _told_of_tensorflow(error):
-    """Text about an error of reading or writing, str; None for other errors.
+    """Text about a read or write error, str; None for other errors.
 
-    TensorFlow, which is not imported for every command, has its own classes.
+    TensorFlow has its own classes, and not every command imports it.
     """
     if "File system scheme" in str(error):
         return (
@@ -339,10 +339,9 @@ PRINT_CONFIG = "--print-config"
 
 
 class Parser(argparse.ArgumentParser):
-    """Options of a command. A mistake in them is answered by one line.
+    """Options of a command; a mistake in them prints one line.
 
-    The line names what is near to a name that is unknown, and the exit status
-    is 2.
+    The line suggests a known name for an unknown one. The exit status is 2.
     """
 
     # Options of other commands that users look for here -> advice on each.
@@ -367,7 +366,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def refuse_unknown(self, args):
-        """End the process if an option is none of the command's.
+        """End the process if the command lacks an option.
 
         Args:
             args: list of str.
@@ -409,11 +408,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(parser, argv=None, may_be_empty=()):
-    """Options of a command, without empty ones.
+    """Parse the options of a command; refuse empty ones.
 
     Args:
         parser: Parser.
-        argv: list of str, default None for those of the process.
+        argv: list of str, default None for the arguments of the process.
         may_be_empty: names of options that hold text, which may be "".
 
     Returns:
@@ -425,7 +424,7 @@ def parse(parser, argv=None, may_be_empty=()):
 
 
 def add_quiet(parser):
-    """Add the option of long commands that leaves errors and results alone.
+    """Add the option of long commands to print only errors and results.
 
     Args:
         parser: Parser.
@@ -438,7 +437,7 @@ def add_quiet(parser):
 
 
 def tell(options, work):
-    """Say what takes long, before it begins, unless the command is quiet.
+    """Announce long work before it begins, unless the command is quiet.
 
     Args:
         options: argparse.Namespace, with the option of `add_quiet`.
@@ -468,7 +467,7 @@ def refuse_empty(parser, options, may_be_empty=()):
 
 @contextlib.contextmanager
 def warnings_in_a_line():
-    """Context manager that prints warnings in one line each."""
+    """Context manager that prints each warning in one line."""
 
     def write(message, category, *where, **arguments):
         if issubclass(category, UserWarning):
@@ -491,7 +490,7 @@ def _message(error):
         )
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}."
-    if isinstance(error, UnicodeEncodeError):  # by TensorFlow, of a path
+    if isinstance(error, UnicodeEncodeError):  # TensorFlow's, for a path
         return (
             f"{error.object[:200]!r} is not UTF-8, as it must be. Rename the "
             "file, or correct the text."

@@ -1,4 +1,4 @@
-"""Directories of models, replaced whole."""
+"""Replacement of whole directories of models."""
 
 import contextlib
 import os
@@ -22,21 +22,21 @@ from data_pipeline.base.outputs import check_directory
 def written_directory(path, is_replaced):
     """Context in which the model in a directory is replaced, whole.
 
-    Files of others in the directory stay. It gets the `SHA256SUMS` of what
-    was written. A directory that cannot be renamed (in a bucket, a mount
-    point, the working directory, or with further folders) is written file by
-    file, the checksums first: a reader finds out if it is not finished.
+    Foreign files in the directory stay. It gets a `SHA256SUMS` of the written
+    files. A directory that cannot be renamed (in a bucket, a mount point, the
+    working directory, or with further folders) is written file by file, the
+    checksums first, so that a reader notices an unfinished one.
 
     Args:
         path: path of a directory, made if missing.
-        is_replaced: function of the name of a file in the directory: whether
-            it is of the model that was there before.
+        is_replaced: function of a file's name in the directory: whether the
+            file belongs to the earlier model.
 
     Yields:
         pathlib.Path of a new local directory, to write to.
 
     Raises:
-        ValueError: a file stands there, or in the place of a parent.
+        ValueError: `path` or a parent is a file.
     """
     if not is_remote(path):
         path = path.resolve()  # a link to a directory stays one
@@ -68,7 +68,7 @@ def written_directory(path, is_replaced):
 
 
 def remove_links(directory, names):
-    """Remove links below a directory through which files would be written.
+    """Remove links below a directory that writes would follow.
 
     Args:
         directory: path.
@@ -85,7 +85,7 @@ def remove_links(directory, names):
 
 
 def _can_be_renamed(path):
-    """Whether a directory can be replaced by another one as a whole."""
+    """Whether another directory can replace a directory as a whole."""
     if is_remote(path):
         return False
     if not path.is_dir():
@@ -104,7 +104,7 @@ def _can_be_renamed(path):
 
 
 def _keep_others(old, new, is_replaced):
-    """Link files in a directory that are not replaced into a new one."""
+    """Link the files that are not replaced into a new directory."""
     for item in old.iterdir():
         target = new / item.name
         if is_unfinished(item) or is_replaced(item.name):

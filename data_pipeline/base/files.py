@@ -1,6 +1,6 @@
-"""Paths, files that exist whole or not at all, JSON files.
+"""Paths, atomic writes and JSON files.
 
-All three packages take paths by `as_path` and write through `written_whole`.
+All three packages read paths with `as_path` and write with `written_whole`.
 """
 
 import contextlib
@@ -33,20 +33,19 @@ def as_path(path):
     """Path of a local file, or of one in a bucket.
 
     Args:
-        path: str or path; `~/...` is below the home directory.
-            `gs://BUCKET/...` is read and written by TensorFlow
-            (`tf.io.gfile`), and so are s3 and az where it knows them.
-            `hf://OWNER/NAME` is fetched, see `hub`. Files of other schemes
-            are read and written by fsspec where it knows them, those of
-            https and `hf://datasets/OWNER/NAME/...` only read.
+        path: str or path; `~/...` is below the home directory. TensorFlow
+            (`tf.io.gfile`) reads and writes `gs://BUCKET/...`, and s3 and az
+            if it supports them. `hf://OWNER/NAME` is fetched, see `hub`.
+            fsspec reads and writes the other schemes that it supports; https
+            and `hf://datasets/OWNER/NAME/...` are read only.
 
     Returns:
         pathlib.Path, or an etils.epath.Path or `urls.UrlPath`, which have the
         same methods.
 
     Raises:
-        ValueError: if it has another scheme, no file can have that name, or
-            it needs a home directory and there is none.
+        ValueError: if the scheme is unknown, no file can have that name, or
+            the path needs a home directory and there is none.
         OSError: if a model of the hub cannot be fetched.
     """
     text = os.fspath(path)
@@ -62,7 +61,7 @@ def as_path(path):
         return hub.fetched(text)
     if scheme in ("s3", "az") and not _tensorflow_knows(scheme):
         return urls.UrlPath(text)
-    from etils import epath  # takes as long to load as all else of a --help
+    from etils import epath  # loads as slowly as the rest of a --help
 
     try:
         return epath.Path(text)
@@ -71,7 +70,7 @@ def as_path(path):
 
 
 def with_home(path):
-    """A local path or glob with the home directory in place of `~`.
+    """Put the home directory in place of `~` in a local path or glob.
 
     Args:
         path: str.
@@ -93,7 +92,7 @@ def with_home(path):
 
 
 def refuse_pipe(path):
-    """Refuse what can be read only once.
+    """Refuse a file that can be read only once.
 
     Args:
         path: path, of `as_path`.
@@ -109,7 +108,7 @@ def refuse_pipe(path):
 
 
 def is_remote(path):
-    """Whether a path is not local, bool; models of the hub are fetched."""
+    """Whether a path is not local, bool; a fetched hub model is local."""
     return "://" in os.fspath(path) and not is_model_of_hub(path)
 
 
@@ -120,11 +119,11 @@ def is_model_of_hub(path):
 
 
 def check_tensorflow_reads(path, advice):
-    """Refuse a path that is for fsspec where TensorFlow opens the files.
+    """Refuse a path of fsspec where TensorFlow must open the files.
 
     Args:
         path: path, of `as_path`.
-        advice: str, a sentence: what to do.
+        advice: str, a sentence of advice.
 
     Raises:
         ValueError: it is a `urls.UrlPath`.
@@ -137,7 +136,7 @@ def check_tensorflow_reads(path, advice):
 
 
 def _tensorflow_knows(scheme):
-    """Whether a package that was imported has added a scheme, bool."""
+    """Whether an imported package has added a scheme, bool."""
     tensorflow = sys.modules.get("tensorflow")
     return tensorflow is not None and (
         scheme in tensorflow.io.gfile.get_registered_schemes()
@@ -146,15 +145,15 @@ def _tensorflow_knows(scheme):
 
 @contextlib.contextmanager
 def local_copy(path):
-    """Context of a local path with the content of a file or directory.
+    """Context with a local copy of a file or directory.
 
-    For libraries that read local files only, such as HDF5.
+    Some libraries, such as HDF5, read only local files.
 
     Args:
         path: path.
 
     Yields:
-        pathlib.Path: `path` itself where it is local.
+        pathlib.Path: `path` itself if it is local.
     """
     if not is_remote(path):
         yield as_path(path)
@@ -169,23 +168,22 @@ def local_copy(path):
 def written_whole(path, replace_directory=False):
     """Context in which a file or a directory is written and then renamed.
 
-    Where the block fails, what stood at `path` before still does, and of two
-    processes that write at once one wins, whole. All is flushed to the disk
-    before it is renamed, so that after a power loss too it is the old one or
-    the new one.
+    If the block fails, `path` keeps its old content. If two processes write at
+    once, one wins, whole. All is flushed to the disk before the rename, so even
+    a power loss leaves either the old or the new content.
 
-    Several files that belong together enter one `contextlib.ExitStack`: they
-    are renamed after all are written, the one that was entered first last.
+    Files that belong together enter one `contextlib.ExitStack`: all are written
+    before any is renamed, and the first one entered is renamed last.
 
     In a bucket a file is replaced at once, but a directory file by file;
-    `verify_checksums` finds one that was left half written. To a model of the
-    hub a directory is uploaded in one commit.
+    `verify_checksums` finds a half-written one. A directory for a model of the
+    hub is uploaded in one commit.
 
     Args:
         path: path of a file or a directory; its parent is made.
-        replace_directory: bool, whether a directory that holds something may
-            be replaced. It is deleted after the new one stands in its place;
-            on Linux there is a directory at `path` at every moment.
+        replace_directory: bool, whether a directory that is not empty may be
+            replaced. It is deleted after the new one stands in its place; on
+            Linux there is a directory at `path` at every moment.
 
     Yields:
         local pathlib.Path with the same ending, to write to.
@@ -225,7 +223,7 @@ def written_whole(path, replace_directory=False):
 
 @contextlib.contextmanager
 def errors_of_disk(temporary, path):
-    """Context that names the file of a user in the errors of a disk.
+    """Context that puts the user's file name into disk errors.
 
     Libraries have classes of their own for a full disk, and name no file.
 
@@ -255,7 +253,7 @@ def is_of_full_disk(error):
     """Whether a disk or a quota is used up, bool.
 
     Args:
-        error: Exception of Python, or of a library, by what it says.
+        error: Exception of Python, or of a library, judged by its message.
     """
     numbers = (errno.ENOSPC, errno.EDQUOT)
     return getattr(error, "errno", None) in numbers or any(
@@ -281,7 +279,7 @@ def remove(path):
 
 
 def copy_tree(source, target):
-    """Copy a file or the files of a directory, from or to a bucket too.
+    """Copy a file or the files of a directory, locally or in a bucket.
 
     Args:
         source: path.
@@ -294,7 +292,7 @@ def copy_tree(source, target):
             copy_tree(file, target / file.name)
         return
     with source.open("rb") as reader, target.open("wb") as writer:
-        writer.write(b"")  # else an empty file is not made in a bucket
+        writer.write(b"")  # else a bucket gets no empty file
         shutil.copyfileobj(reader, writer, _CHUNK)
 
 
@@ -314,7 +312,7 @@ def write_json(file, value, **options):
 
     Args:
         file: path.
-        value: what JSON can hold.
+        value: any value that JSON can hold.
         **options: of `json.dumps`.
     """
     text = json.dumps(value, indent=2, **options)
@@ -322,14 +320,14 @@ def write_json(file, value, **options):
 
 
 def parse_json(text):
-    """The value of JSON text.
+    """Parse JSON text.
 
     Args:
         text: str or bytes.
 
     Raises:
-        ValueError: if it is not JSON, or an object has two equal keys, of which
-            Python would take the last.
+        ValueError: if it is not JSON, or an object has two equal keys (Python
+            would use the last one).
         RecursionError: if it is nested too deeply.
     """
     return json.loads(text, object_pairs_hook=_as_dict)
@@ -345,7 +343,7 @@ def _as_dict(pairs):
 
 
 def read_json(file):
-    """The value of a JSON file.
+    """Read the value of a JSON file.
 
     Raises:
         ValueError: if it is not JSON, or too long to be read.
@@ -358,7 +356,7 @@ def read_json(file):
 
 
 def read_json_object(file):
-    """The dict of a JSON file; ValueError if it holds another value."""
+    """Read the dict of a JSON file; ValueError for another value."""
     values = read_json(file)
     if not isinstance(values, dict):
         raise ValueError(f"{file} does not hold a JSON object.")
@@ -372,16 +370,16 @@ def json_line(value):
         value: dict or list of JSON's types.
 
     Returns:
-        str, with its end. Lone surrogates, which UTF-8 lacks, and what
-        `printable` escapes, such as ends of lines for some readers, are
-        escaped.
+        str, with its line end. Lone surrogates, which UTF-8 lacks, are
+        escaped, and all that `printable` escapes, such as the line ends of
+        some readers.
     """
     line = printable(json.dumps(value, ensure_ascii=False))
     return line.encode(errors="backslashreplace").decode() + "\n"
 
 
 def read_json_lines(file):
-    """The lines of a file of JSON objects, without those that were cut short.
+    """Read the lines of a file of JSON objects, without truncated ones.
 
     Args:
         file: path.
@@ -400,7 +398,7 @@ def read_json_lines(file):
 
 
 def read_range(file, begin, end):
-    """The bytes of a file from one, `begin`, to before another, `end`."""
+    """Read the bytes of a file from `begin` to `end` (exclusive)."""
     path = as_path(file)
     if isinstance(path, urls.UrlPath):
         return path.read_range(begin, end)
@@ -423,15 +421,15 @@ def sha256_of(file):
 
 
 def is_below(name):
-    """Whether a relative path can be, and stays inside its directory, bool."""
+    """Whether a relative path is valid and stays in its directory, bool."""
     parts = pathlib.PurePosixPath(name).parts
     return is_path(name) and not os.path.isabs(name) and ".." not in parts
 
 
 def is_path(name):
-    """Whether a file can have a name, bool: not with NUL or lone surrogates.
+    """Whether a file can have a name, bool: no NUL, no lone surrogates.
 
-    Those that Python gives to bytes that are not UTF-8 are fine.
+    The surrogates that Python writes for bytes that are not UTF-8 are fine.
     """
     try:
         return b"\0" not in os.fsencode(name)
@@ -477,7 +475,7 @@ def _rename(new, path, replace_directory):
         except OSError as error:
             if old and not path.exists():
                 old.rename(path)
-            elif old:  # Another process has put its own there meanwhile.
+            elif old:  # Another process has written its own meanwhile.
                 remove(old)
                 continue
             elif error.errno in (errno.ENOTEMPTY, errno.EEXIST):
@@ -491,7 +489,7 @@ def _rename(new, path, replace_directory):
 
 
 def _exchange(one, other):
-    """Exchange two paths in one step; False where the system cannot."""
+    """Exchange two paths in one step; False if the system cannot."""
     try:
         rename = ctypes.CDLL(None).renameat2  # of Linux
     except (AttributeError, OSError):
@@ -509,7 +507,7 @@ def _flush_tree(path):
 
 
 def flush(path):
-    """Write a local file, or the names in a directory, through to the disk."""
+    """Flush a local file, or the names in a directory, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

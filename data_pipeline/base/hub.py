@@ -1,7 +1,7 @@
 """Models of the Hugging Face Hub: `hf://OWNER/NAME`.
 
-They are fetched by huggingface_hub into its cache, where it has them already
-the next time, without a network too, and uploaded by it.
+huggingface_hub uploads them, and fetches them into its cache. The next time it
+reads the cache, even without a network.
 """
 
 import functools
@@ -21,7 +21,7 @@ _PICKLED = "*.bin"
 
 
 def fetched(path):
-    """The local path of a model of the hub, or of a file of one.
+    """Fetch a model of the hub, or a file of one; return its local path.
 
     Args:
         path: str, hf://OWNER/NAME, hf://OWNER/NAME@REVISION, or a file or
@@ -31,8 +31,8 @@ def fetched(path):
         pathlib.Path in the cache of huggingface_hub.
 
     Raises:
-        ValueError: if it is of another form, or huggingface_hub is missing.
-        OSError: if it cannot be fetched.
+        ValueError: if `path` has another form, or huggingface_hub is missing.
+        OSError: if the model cannot be fetched.
     """
     name, revision, rest = parts(path)
     return pathlib.Path(_directory(name, revision), rest or "")
@@ -41,8 +41,8 @@ def fetched(path):
 def upload(source, path):
     """Upload a file or directory to a model of the hub, in one commit.
 
-    Files of other names that are there stay. The model is made if there is
-    none, for all to see; make it before on the hub's site to have it private.
+    Files of other names stay. A missing model is created, visible to everyone;
+    for a private model, create it first on the hub's site.
 
     Args:
         source: local pathlib.Path.
@@ -50,7 +50,7 @@ def upload(source, path):
 
     Raises:
         ValueError: see `fetched`; a file without a name.
-        OSError: if it cannot be uploaded.
+        OSError: if the upload fails.
     """
     name, revision, rest = parts(path)
     if not source.is_dir():
@@ -81,7 +81,7 @@ def upload(source, path):
 
 
 def check_names_file(path):
-    """Raise ValueError unless `path` is that of a file of a model."""
+    """Raise ValueError unless `path` names a file of a model."""
     if not parts(path)[2]:
         raise ValueError(f"{path} is a model; give {path}/NAME for a file.")
 
@@ -90,19 +90,19 @@ def parts(path):
     """Name, revision or None, and path below a model or None.
 
     Raises:
-        ValueError: if `path` is of another form than in `fetched`.
+        ValueError: if `path` has another form than in `fetched`.
     """
-    found = _FORM.fullmatch(path.rstrip("/"))
-    if not found or found[1].startswith("datasets/"):
+    match = _FORM.fullmatch(path.rstrip("/"))
+    if not match or match[1].startswith("datasets/"):
         raise ValueError(
             "a model of the Hugging Face Hub is hf://OWNER/NAME or "
             f"hf://OWNER/NAME@REVISION. Received: {path}."
         )
-    return found.groups()
+    return match.groups()
 
 
 def _client(name, otherwise):
-    """The package huggingface_hub."""
+    """Import the package huggingface_hub."""
     try:
         import huggingface_hub
     except ImportError:
@@ -119,10 +119,10 @@ def _directory(name, revision):
     try:
         # One request without retries: without a network, `list_repo_files`
         # would retry for half a minute.
-        found = hub.HfApi().model_info(name, revision=revision)
+        info = hub.HfApi().model_info(name, revision=revision)
         # Do not download the same weights in both formats.
         twice = any(
-            x.rfilename.endswith(".safetensors") for x in found.siblings or ()
+            x.rfilename.endswith(".safetensors") for x in info.siblings or ()
         )
         return hub.snapshot_download(
             name,
@@ -141,7 +141,7 @@ def _directory(name, revision):
 
 
 def _cached(hub, name, revision):
-    """The directory of a model that was fetched before, str or None."""
+    """Directory of a model that was fetched before, str or None."""
     for pickled in ([_PICKLED], []):
         try:
             directory = hub.snapshot_download(

@@ -1,7 +1,7 @@
 """Limits on the size of files, checked before memory is allocated for them.
 
-Model files may come from strangers. The limits bound the size that a small file
-can expand to by aliases of YAML, members of archives or nested lists of JSON.
+Model files may be untrusted. The limits bound the expansion of a small file by
+aliases of YAML, members of archives or nested lists of JSON.
 """
 
 import collections
@@ -10,15 +10,15 @@ import re
 
 import yaml
 
-# Nested lists take 24 times the bytes of their JSON in Python: 0.8 GB.
+# Nested lists in Python take 24 times the bytes of their JSON: 0.8 GB.
 MOST_JSON_BYTES = 2**25
-# For files that people write; YAML takes seconds for a megabyte.
+# For files written by hand; a megabyte of YAML takes seconds.
 MOST_SETTINGS_BYTES = 2**17
 # Values that the merge keys (<<) of a YAML file may copy.
 _MOST_MERGED = 10**5
 # Depth of nesting in a YAML file.
 _MOST_NESTED = 50
-# Characters that are shown of a library's message.
+# Characters to show of a library's message.
 _MOST_SHOWN = 500
 # Text compresses to a tenth, a decompression bomb to a thousandth.
 _MOST_EXPANSION = 100
@@ -26,7 +26,7 @@ _ALWAYS_ALLOWED = 2**26
 
 
 def check_length(file, size, most):
-    """Refuse a file that is longer than its content should be.
+    """Refuse a file with more bytes than its content needs.
 
     Args:
         file: path or str, for the message.
@@ -77,14 +77,14 @@ def _shortened(text):
 
 
 def shown(value, most=60):
-    """A value for an error message, as Python writes it.
+    """Format a value for an error message, as Python writes it.
 
     Args:
         value: any.
         most: int, characters. Default 60.
 
     Returns:
-        str, which ends with "..." where it is cut.
+        str, which ends with "..." if it is cut.
     """
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
@@ -111,7 +111,7 @@ class _Loader(yaml.SafeLoader):
                 if isinstance(key, yaml.ScalarNode)
             )
             for name, count in names.items():
-                if count > 1 and name != "<<":  # the merge key
+                if count > 1 and name != "<<":  # not the merge key
                     raise yaml.YAMLError(f"{name} is there {count} times")
         return super().construct_mapping(node, deep)
 
@@ -122,7 +122,7 @@ class _Loader(yaml.SafeLoader):
             raise yaml.YAMLError("its merge keys copy too many values")
 
 
-# Numbers such as 1e-3, which YAML 1.1 takes for text.
+# Numbers such as 1e-3, which are text in YAML 1.1.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
@@ -131,7 +131,7 @@ _Loader.add_implicit_resolver(
 
 
 def parse_yaml(text):
-    """The value of YAML text.
+    """Parse YAML text.
 
     Args:
         text: str or bytes.
@@ -159,7 +159,7 @@ def most_expanded(stored_bytes, times=_MOST_EXPANSION):
 
     Args:
         stored_bytes: int, before decompression.
-        times: int, how many times as many. Small files may expand to 64 MiB.
+        times: int, the factor. Small files may expand to 64 MiB.
     """
     return max(_ALWAYS_ALLOWED, times * stored_bytes)
 
@@ -173,7 +173,7 @@ def check_expansion(name, stored_bytes, expanded_bytes):
         expanded_bytes: int, after decompression.
 
     Raises:
-        ValueError: it is 100 times its bytes and more than 64 MiB.
+        ValueError: it expands to 100 times its bytes and more than 64 MiB.
     """
     most = most_expanded(stored_bytes)
     if expanded_bytes > most:
@@ -185,7 +185,7 @@ def check_expansion(name, stored_bytes, expanded_bytes):
 
 
 class WrappedFile(io.RawIOBase):
-    """Base of binary files that wrap another one and check what they read.
+    """Base of binary files that wrap another file and check its bytes.
 
     Args:
         file: binary file.

@@ -1,4 +1,4 @@
-"""Locks of files, with the name of their owner for those who must wait."""
+"""Locks of files, with the owner's name for processes that must wait."""
 
 import contextlib
 import os
@@ -11,24 +11,24 @@ from data_pipeline.base.files import write_bytes
 
 
 class CannotLock(Exception):
-    """Raised where a disk cannot lock files; its text is the reason."""
+    """Error for a disk that cannot lock files; its text is the reason."""
 
 
 @contextlib.contextmanager
 def locked(file, owner, message):
     """Context in which no other process holds the lock of a file.
 
-    The lock keeps out processes on other machines too that share the disk, and
+    The lock also keeps out processes on other machines that share the disk, and
     ends with the process that holds it. Both files are removed at the end.
 
     Args:
         file: local path. Its directory is made.
         owner: path of the file that names the process, in the same directory.
-        message: str, of the error; the process that has the lock comes first.
+        message: str, of the error; the process with the lock comes first.
 
     Raises:
         RuntimeError: another process holds the lock.
-        CannotLock: the disk knows no locks.
+        CannotLock: the disk has no locks.
     """
     lock = _acquired(file, owner, message)
     try:
@@ -36,7 +36,7 @@ def locked(file, owner, message):
         write_bytes(owner, name.encode())
         yield
     finally:
-        # Safe, because whoever gets a lock checks that its file still exists.
+        # This is safe: a process with a lock checks that its file still exists.
         for path in (owner, file):
             remove(path)
         lock.release()
@@ -51,7 +51,7 @@ def _acquired(file, owner, message):
             return lock
         except filelock.Timeout:
             raise RuntimeError(f"{_name_in(owner)} {message}") from None
-        except FileNotFoundError:  # the one before has removed the directory
+        except FileNotFoundError:  # an earlier process removed the directory
             continue
         except (OSError, NotImplementedError) as error:
             reason = getattr(error, "strerror", None) or str(error)

@@ -1,6 +1,6 @@
 """Paths of models: directories, outputs of runs, names of shipped presets.
 
-The names of a run's files that other packages read too are here.
+Names of a run's files that other packages read are here.
 """
 
 import os
@@ -14,14 +14,13 @@ from data_pipeline.base.formats import FORMAT_VERSION
 from data_pipeline.base.formats import check_version
 from data_pipeline.base.suggestions import closest
 
-# Presets that come with the package, each a directory that `save_to_preset`
-# wrote.
+# Presets in the package, each a directory from `save_to_preset`.
 SHIPPED = pathlib.Path(__file__).parents[2] / "xlnet_tf" / "presets"
-# Directory of the model in a run: of pretraining the last, else the best one.
+# Directory of a run's model: the last one in pretraining, else the best one.
 _OF_A_RUN = ("preset", "best")
-RUN_FILE = "run.json"  # what a run is, and what it reads
-RUN_VERSION = 1  # of the format of a run, in its `run.json`
-TRAINING_FILE = "training.json"  # its settings, as `--training` reads them
+RUN_FILE = "run.json"  # kind and inputs of a run
+RUN_VERSION = 1  # version of the format of a run, in its `run.json`
+TRAINING_FILE = "training.json"  # its settings, in the format of `--training`
 METRICS_FILE = "metrics.jsonl"
 RESULTS_FILE = "results.json"  # of fine-tuning
 SEEDS_FILE = "seeds.json"  # of the fine-tuning with several seeds
@@ -42,13 +41,13 @@ def as_model_path(path):
     """Path of the directory or file that a model is read from.
 
     Args:
-        path: str or path, as `as_path` takes it: a model's directory or file,
-            the output of a run, whose preset is taken, or the name of a preset
-            that comes with the package, such as "xlnet_tiny_en". A directory
-            of that name in the working directory comes first.
+        path: str or path, see `as_path`: a model's directory or file, the
+            output of a run, for its preset, or the name of a preset in the
+            package, such as "xlnet_tiny_en". A directory of that name in the
+            working directory comes first.
 
     Returns:
-        path. One that is not there is returned as it is.
+        path. A missing one is returned unchanged.
 
     Raises:
         ValueError, OSError: see `as_path`.
@@ -79,7 +78,7 @@ def read_run(directory):
         dict.
 
     Raises:
-        ValueError: if the file is no JSON object, or has another version of
+        ValueError: if the file is not a JSON object, or has another version of
             the format.
     """
     file = directory / RUN_FILE
@@ -89,7 +88,7 @@ def read_run(directory):
 
 
 def read_results(directory):
-    """The content of the `results.json` of a run.
+    """Read the `results.json` of a run.
 
     Args:
         directory: path.
@@ -122,7 +121,7 @@ def near_shipped(path):
     """Suggest the shipped preset whose name is close to a path's.
 
     Args:
-        path: path that is not there.
+        path: missing path.
 
     Returns:
         str, a sentence after a blank; "" if no name is close.

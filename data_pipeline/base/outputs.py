@@ -1,4 +1,4 @@
-"""Checks of files and directories to be written, before the work for them."""
+"""Checks of output files and directories, before the work for them."""
 
 import glob
 import os
@@ -12,16 +12,16 @@ from data_pipeline.base.files import with_home
 
 
 def check_writable(file, inputs=()):
-    """Refuse a file that nothing can be written to, before the work for it.
+    """Refuse a file that cannot be written, before the work for it.
 
     Args:
-        file: str or path. Of a bucket only the scheme is looked at.
+        file: str or path. For a bucket only the scheme is checked.
         inputs: strs or paths of local files, or globs of them, which are read
-            and so must not be replaced.
+            and must not be replaced.
 
     Raises:
-        ValueError: its scheme is not known, or only read; it is a model of
-            the hub, not a file of one; a directory; or one of the inputs.
+        ValueError: its scheme is unknown or read only; or it is a whole model
+            of the hub, a directory, or one of the inputs.
     """
     if is_model_of_hub(file):
         hub.check_names_file(os.fspath(file))
@@ -46,14 +46,14 @@ def check_writable(file, inputs=()):
 
 
 def check_directory(path):
-    """Refuse a local directory that cannot be made, before the work for it.
+    """Refuse a local directory that cannot be created, before the work for it.
 
     Args:
         path: str or path.
 
     Raises:
-        ValueError: it is a file or a link that leads nowhere, or one is among
-            its parents.
+        ValueError: it is a file or a broken link, or has one among its
+            parents.
     """
     path = as_path(path)
     if is_remote(path):

@@ -1,11 +1,11 @@
-"""Progress of long work: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long work: a bar on a terminal, elsewhere occasional lines."""
 
 import sys
 import time
 
 from data_pipeline.base.command_line import print_notes
 
-# Work of less time has no bar, and none of these lines.
+# Shorter work has no bar, or no lines.
 _BAR_SECONDS, _LINE_SECONDS = 2.0, 30.0
 _BAR = (
     "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, "
@@ -14,14 +14,14 @@ _BAR = (
 
 
 class Progress:
-    """Tells on standard error how far work is; a context.
+    """Context that shows the progress of work on standard error.
 
     Args:
-        label: str, what is done, such as "tokenizing".
-        unit: str, what is counted, such as "rows"; "B" for bytes.
+        label: str, name of the work, such as "tokenizing".
+        unit: str, name of the counted units, such as "rows"; "B" for bytes.
         total: int, units of the whole work, or None if not known.
         initial: int, units that were done before. Default 0.
-        shown: bool, whether to tell anything. Default True.
+        shown: bool, whether to show anything. Default True.
     """
 
     def __init__(self, label, unit, total=None, initial=0, shown=True):
@@ -45,7 +45,7 @@ class Progress:
             bar_format=_BAR if self._total else None,
             delay=_BAR_SECONDS,
             dynamic_ncols=True,
-            # What follows may be the line of a bar that is around this one.
+            # The next line may belong to an outer bar.
             leave=False,
         )
 
@@ -57,7 +57,7 @@ class Progress:
             self._bar.close()
 
     def update(self, count=1):
-        """Count more units that are done.
+        """Count more finished units.
 
         Args:
             count: int. Default 1.
@@ -71,7 +71,7 @@ class Progress:
             print_notes(self._line(now - self._begun))
 
     def _line(self, seconds):
-        """str, how far the work is after so many seconds."""
+        """Line about the progress after so many seconds, str."""
         done, total = self._done, self._total
         scale, unit = (1e6, "MB") if self._unit == "B" else (1, self._unit)
         if not total:
@@ -89,13 +89,13 @@ class Progress:
 
 
 def track(values, label, unit, total=None, initial=0, shown=True):
-    """Yield values, and tell how many are done.
+    """Yield values, and show the progress.
 
     Args:
         values: iterable.
         label, unit, initial, shown: see `Progress`.
-        total: int or None, units of the whole work; default those of `values`,
-            if it has a length, and `initial`.
+        total: int or None, units of the whole work; default the length of
+            `values`, if it has one, plus `initial`.
 
     Yields:
         the values.

@@ -1,7 +1,7 @@
 """Settings of a command: one dataclass for options and settings files.
 
-The metadata of a field are its range and its help text. They define the check
-of its value, its option on the command line and its key in a JSON or YAML file:
+A field's metadata are its range and help text. They define the check of its
+value, its option on the command line and its key in a JSON or YAML file:
 
     @dataclasses.dataclass(frozen=True)
     class Recipe(Settings):
@@ -35,7 +35,7 @@ from data_pipeline.base.suggestions import did_you_mean
 
 
 class Range(typing.NamedTuple):
-    """Range of a number: descriptions for messages, and the predicate."""
+    """Range of a number: descriptions for messages, and a predicate."""
 
     integer: str
     number: str
@@ -55,13 +55,13 @@ FRACTION_BELOW_1 = Range("in [0, 1)", "in [0, 1)", lambda x: 0 <= x < 1)
 FRACTION_ABOVE_0 = Range("in (0, 1]", "in (0, 1]", lambda x: 0 < x <= 1)
 FRACTION_BETWEEN = Range("in (0, 1)", "in (0, 1)", lambda x: 0 < x < 1)
 
-# Of tensors, and of floats.
+# Largest values of int64 tensors and of floats.
 _LARGEST = {int: 2**63 - 1, float: sys.float_info.max}
 _METAVARS = {int: "N", float: "X", str: "NAME", tuple: "NAME"}
-_MOST_NAMES = 5  # of a message
-_ITEMS = {str: "strings", int: "whole numbers"}  # of a tuple
+_MOST_NAMES = 5  # in a message
+_ITEMS = {str: "strings", int: "whole numbers"}  # in a tuple
 _ANY = Range("an integer", "a number", lambda x: True)
-# Aliases in a YAML file make lists of lists that have no end when written out.
+# Aliases in a YAML file make nested lists that never end when written out.
 _SHOWN = reprlib.Repr()
 _SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother = 1, 120, 120
 
@@ -83,8 +83,8 @@ def setting(
         range: Range of a number, or None for any number.
         choices: tuple of str, the allowed strings, or None for any string.
         metavar: str, placeholder of the value in the option's help.
-        meant: dict of str, a name that others use for a choice, to the choice
-            that is suggested for it; or None.
+        meant: dict of str, another common name of a choice, to the choice to
+            suggest for it; or None.
         **facts: further metadata, for the class of the field.
 
     Returns:
@@ -103,7 +103,7 @@ def setting(
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Base class of settings, which checks type and range of every field.
+    """Base class of settings; it checks type and range of every field.
 
     Raises:
         TypeError: a value has the wrong type.
@@ -114,7 +114,7 @@ class Settings:
         for field in dataclasses.fields(self):
             value = python_number(getattr(self, field.name))
             if kind_of(field)[0] is tuple:
-                # Of a file: a list, or one string alone.
+                # A file may hold a list, or one string alone.
                 value = (value,) if isinstance(value, str) else value
                 value = tuple(value) if isinstance(value, list) else value
             object.__setattr__(self, field.name, value)
@@ -122,10 +122,10 @@ class Settings:
 
     @classmethod
     def of(cls, values):
-        """Settings of a dict, whose unknown names are refused in one line.
+        """Settings from a dict; unknown names are refused in one line.
 
         Raises:
-            ValueError, TypeError: as of `read`.
+            ValueError, TypeError: as from `read`.
         """
         refuse_unknown(cls, values, cls.__name__)
         return cls(**values)
@@ -142,7 +142,7 @@ class Settings:
 
         Raises:
             FileNotFoundError: the file does not exist.
-            ValueError, TypeError: it has unknown fields or wrong values.
+            ValueError, TypeError: the file has unknown fields or wrong values.
         """
         given = read_file(cls, path) if path else {}
         return cls(**{**defaults, **given, **given_options(cls, options)})
@@ -152,7 +152,7 @@ class Settings:
         return dataclasses.asdict(self)
 
     def to_yaml(self, skip=()):
-        """A file of the fields, each with its meaning, str.
+        """YAML text of the fields, each with its meaning, str.
 
         Args:
             skip: names of fields to leave out.
@@ -185,9 +185,9 @@ class Settings:
 
 
 def python_number(value):
-    """A number of NumPy's as Python's; other values as they are.
+    """Convert a NumPy number to a Python number; keep other values.
 
-    Keras and JSON take no others.
+    Keras and JSON accept only Python's.
     """
     is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")
     return value.item() if is_scalar else value
@@ -219,7 +219,7 @@ def check_value(name, value, kind, range=None, choices=None, meant=None):
         name: str, of the field or argument.
         value: any object.
         kind: int, float, bool or str.
-        range, choices, meant: as of `setting`.
+        range, choices, meant: see `setting`.
 
     Raises:
         TypeError: if it is of another kind.
@@ -246,7 +246,7 @@ def check_value(name, value, kind, range=None, choices=None, meant=None):
         hint = _near_choice(value, choices, meant) if is_kind else ""
         raise error(
             f"`{name}` must be {expected}. "
-            # Shortened: a value may be as long as its file.
+            # Shortened: a value may fill its file.
             f"Received: {name}={_SHOWN.repr(value)}{hint or '.'}"
         )
 
@@ -259,7 +259,7 @@ def _listed(choices):
 
 
 def _near_choice(value, choices, meant):
-    """Suggest a choice for a value that is none, as `did_you_mean` does."""
+    """Suggest a choice for an unknown value, as `did_you_mean` does."""
     if not choices:
         return ""
     suggested = (meant or {}).get(value.lower())
@@ -277,7 +277,7 @@ def kind_of(field):
 
 
 def read_file(cls, path):
-    """Fields in a JSON or YAML file, a dict.
+    """Read the fields in a JSON or YAML file, a dict.
 
     Args:
         cls: class of settings.
@@ -287,7 +287,7 @@ def read_file(cls, path):
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: it does not hold an object, has unknown fields, is too
-            long, or is not as the `SHA256SUMS` of its run or export says.
+            long, or differs from the `SHA256SUMS` of its run or export.
     """
     path = as_path(path)
     if not path.is_file():
@@ -306,7 +306,7 @@ def read_file(cls, path):
     if not isinstance(values, dict):
         raise ValueError(f"{path} does not hold a {kind} object.")
     advice = None
-    if path.name == RUN_FILE:  # what it is, not its settings
+    if path.name == RUN_FILE:  # describes a run, without its settings
         file = path.parent / TRAINING_FILE
         advice = f"The settings of a run are in {file}: give that file."
     refuse_unknown(cls, values, path, advice)
@@ -314,12 +314,12 @@ def read_file(cls, path):
 
 
 def refuse_unknown(cls, values, place, advice=None):
-    """Refuse names that are no fields of settings.
+    """Refuse names that are not fields of settings.
 
     Args:
         cls: class of settings.
         values: dict.
-        place: where they are from, for the error.
+        place: their origin, for the error.
         advice: str, the end of the error. Default: the known names.
 
     Raises:
@@ -340,13 +340,13 @@ def refuse_unknown(cls, values, place, advice=None):
 
 
 def _verify(path):
-    """Compare a file with `SHA256SUMS` beside it, and one directory up.
+    """Compare a file with the `SHA256SUMS` beside it and one directory up.
 
-    That is where a run has it, and an export for its `assets.extra`.
+    A run has it beside the file, an export above its `assets.extra`.
     """
     directory, name = path.parent, path.name
     verify_checksums(directory, [name])
-    # The working directory, a bucket and the root have none above them.
+    # The working directory, a bucket and the root have no directory above.
     _, _, place = str(directory).rpartition("://")
     is_bucket = is_remote(directory) and "/" not in place.strip("/")
     if directory.name and not is_bucket:
@@ -354,7 +354,7 @@ def _verify(path):
 
 
 def add_options(parser, cls, names=None, skip=(), defaults=None):
-    """Add an option for each field, with None for options not given.
+    """Add an option for each field; options not given are None.
 
     Args:
         parser: argparse.ArgumentParser or a group of one.
@@ -362,8 +362,8 @@ def add_options(parser, cls, names=None, skip=(), defaults=None):
         names: names of the fields, in the order of their options; default
             all, in the order of the class.
         skip: names of fields without an option.
-        defaults: dict of the name of a field to what its help says in place
-            of its default, or None.
+        defaults: dict of a field's name to the text that replaces the default
+            in its help, or None.
     """
     defaults = defaults or {}
     fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -402,7 +402,7 @@ def add_options(parser, cls, names=None, skip=(), defaults=None):
 
 
 def add_print_config(parser):
-    """Add the option that prints the settings of a command, and ends it.
+    """Add the option that prints the settings of a command and exits.
 
     Args:
         parser: data_pipeline.base.command_line.Parser.

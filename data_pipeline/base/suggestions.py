@@ -1,4 +1,4 @@
-"""Suggestions of a known name for one that is misspelt."""
+"""Suggestions of a known name for a misspelt one."""
 
 import difflib
 
@@ -14,12 +14,12 @@ def closest(name, known, least_similarity=0.72):
     Returns:
         str, "" if no name is as similar.
     """
-    # Without the dashes, which all options share. A name may be as long as a
-    # file, so only its beginning is compared.
+    # Without the dashes, which all options share. A name may fill a file, so
+    # only its beginning is compared.
     bare = {x.lstrip("-"): x for x in known}
     name = name[:80].lstrip("-")
-    found = difflib.get_close_matches(name, list(bare), 1, least_similarity)
-    return bare[found[0]] if found else ""
+    matches = difflib.get_close_matches(name, list(bare), 1, least_similarity)
+    return bare[matches[0]] if matches else ""
 
 
 def did_you_mean(name, known):

@@ -1,4 +1,4 @@
-"""Files that fsspec opens: s3, hdfs, and read-only https, hf://datasets."""
+"""Files of fsspec: s3, hdfs, and read-only https and hf://datasets."""
 
 import io
 import os
@@ -19,23 +19,23 @@ _READ_ONLY = ("http://", "https://", DATASETS)
 
 
 class Status(typing.NamedTuple):
-    """Bytes of a file, and when it was changed, in seconds; 0 = not known."""
+    """Bytes of a file, and its modification time in seconds; 0 = not known."""
 
     length: int
     mtime: int
 
 
 class UrlPath:
-    """A path of fsspec, with methods of pathlib.
+    """Path of fsspec, with methods of pathlib.
 
-    What is written there is what other programs see from then on; nothing is
-    written to pages of the web or to data sets of the hub.
+    Other programs can read each write at once. Web pages and data sets of the
+    hub are read only.
 
     Args:
         url: str, with its scheme.
 
     Raises:
-        ValueError: fsspec does not know the scheme, or lacks its package.
+        ValueError: fsspec does not support the scheme, or lacks its package.
     """
 
     def __init__(self, url):
@@ -58,7 +58,7 @@ class UrlPath:
                 "one of gs://, hf://, s3:// or others of fsspec; to read, "
                 "also https://."
             ) from None
-        # Any error of the client: of HTTP, of sockets or of its login.
+        # Any error of the client, such as HTTP, sockets or login.
         except Exception as error:  # noqa: BLE001
             raise _unreadable(url, error) from None
 
@@ -138,7 +138,7 @@ class UrlPath:
             return file.read()
 
     def read_range(self, begin, end):
-        """The bytes from one to before another; no more are sent."""
+        """Read the bytes from `begin` to `end` (exclusive), and no others."""
         return self._ask("cat_file", start=begin, end=end)
 
     def read_text(self, encoding="utf-8"):
@@ -163,11 +163,11 @@ class UrlPath:
         self._change("rm", recursive=True)
 
     def replace(self, target):
-        """Move a file; not atomic where the file system copies it."""
+        """Move a file; not atomic if the file system copies it."""
         self._change("mv", target._path)
 
     def check_writable(self):
-        """Raise ValueError where files are only read."""
+        """Raise ValueError if files are read only."""
         if self._is_read_only():
             raise ValueError(
                 f"{self._url} cannot be written: files there are read-only. "
@@ -201,7 +201,7 @@ class UrlPath:
 
 
 class _File(WrappedFile):
-    """The bytes of a file, whose errors are OSErrors of one line."""
+    """Bytes of a file; errors are OSErrors of one line."""
 
     def __init__(self, file, url):
         super().__init__(file)
@@ -222,7 +222,7 @@ class _File(WrappedFile):
 
 
 class _Output(io.RawIOBase):
-    """A file to write, whose errors are OSErrors of one line."""
+    """File to write; errors are OSErrors of one line."""
 
     def __init__(self, file, url):
         self._file, self._url = file, url

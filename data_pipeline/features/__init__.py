@@ -1,1 +1,1 @@
-"""Token ids to rows of the model, in the graph."""
+"""Rows of the model from token ids, in the graph."""

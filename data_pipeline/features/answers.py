@@ -1,7 +1,7 @@
 """Answers as slices of contexts, from the scores of windows.
 
-Shapes: N questions, W windows of all of them, S starts of a window, E ends of
-a start, K spans, n answers kept of a question.
+Shapes: N questions, W windows of all questions, S starts per window, E ends per
+start, K spans, n answers kept per question.
 """
 
 import numpy as np
@@ -11,10 +11,10 @@ from data_pipeline.tokenization.cleaning import blanks_class
 
 # Released score of an end where no span is possible.
 _NO_END_SCORE = -1e6
-# Odd and large, so that the hashes of different texts differ.
+# An odd and large base, so that the hashes of different texts differ.
 _BASE = 6364136223846793005
 _ROW_FACTOR = 1442695040888963407
-# Whether each code point is a blank, up to one after the last blank.
+# True for each code point that is a blank, up to one after the last blank.
 _IS_BLANK = np.array([chr(code).isspace() for code in range(0x3002)])
 _NO_ANSWER = {
     "begin": -1,
@@ -27,14 +27,14 @@ _NO_ANSWER = {
 
 @tf.autograph.experimental.do_not_convert
 def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
-    """The best spans of each question over all its windows.
+    """Best spans of each question over all its windows.
 
     A span lies in the context, has at most `max_answer_length` pieces and
-    begins where its window has the most context. Of spans of the same text
-    only the best one is kept. Ties: the first span.
+    begins where its window has the most context. Only the best of several spans
+    with the same text is kept. Ties: the first span.
 
     Args:
-        outputs: dict as `XLNetQuestionAnswering` gives it without
+        outputs: dict, the outputs of `XLNetQuestionAnswering` without
             `start_positions`: `start_top_scores` and `start_top_positions`
             [W, S], `end_top_scores` and `end_top_positions` [W, S, E],
             `class_logits` [W].
@@ -49,8 +49,8 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
             text: string [N, n], slices of the contexts, "" = no more answers.
             begin, end: int32 [N, n], the slice in code points, the end
                 exclusive; -1 where there is no answer.
-            score: float32 [N, n], log-probability of the start plus that of
-                the end, natural logarithms; -2e6 where there is no answer.
+            score: float32 [N, n], sum of the log-probabilities of start and
+                end, natural logarithms; -2e6 where there is no answer.
             start_score, end_score: float32 [N, n], the two terms of `score`;
                 -1e6 where there is no answer.
             null_score: float32 [N], logit that there is no answer, the least
@@ -72,25 +72,25 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
         contexts, numbers = tf.unique(valid_utf8(contexts))
         characters = _Characters(contexts)
         spans = _spans(outputs, windows, max_answer_length)
-        found = _best_texts(spans, characters, numbers, n_best)
+        best = _best_texts(spans, characters, numbers, n_best)
         count = tf.size(numbers)
         texts = characters.texts(
             tf.repeat(numbers, n_best),
-            tf.reshape(found["begin"], [-1]),
-            tf.reshape(found["end"], [-1]),
+            tf.reshape(best["begin"], [-1]),
+            tf.reshape(best["end"], [-1]),
         )
         null_score = tf.math.unsorted_segment_min(
             outputs["class_logits"], windows.window_row, count
         )
         return {
             "text": tf.reshape(texts, [count, n_best]),
-            **found,
+            **best,
             "null_score": null_score,
         }
 
 
 def _best_texts(spans, characters, numbers, n_best):
-    """The best spans [N, n] of different texts; `numbers` are the contexts."""
+    """Best spans [N, n] of different texts; `numbers` are the contexts."""
     rows = spans.pop("row")
     spans["begin"], spans["end"], is_text = characters.strip(
         tf.gather(numbers, rows), spans["begin"], spans["end"]
@@ -108,10 +108,10 @@ def _best_texts(spans, characters, numbers, n_best):
 
 
 class _Characters:
-    """The characters of contexts, of which spans are compared and cut.
+    """Characters of contexts, to compare and cut spans.
 
-    All takes time and memory by the number of characters and of spans, and
-    not by their product, as cutting the text of every span would.
+    Time and memory grow with the number of characters and of spans, not with
+    their product, as they would if the text of every span were cut.
 
     Args:
         contexts: string tensor [M], UTF-8.
@@ -123,27 +123,27 @@ class _Characters:
         self._starts = tf.cast(codes.row_starts(), tf.int64)
 
     def strip(self, rows, begins, ends):
-        """Spans without the blanks at both ends, as `str.strip` gives them.
+        """Spans without the blanks at both ends, as from `str.strip`.
 
         Args:
             rows: int tensor [K], the context of each span.
             begins, ends: int32 tensors [K], in code points, exclusive.
 
         Returns:
-            begins, ends, and a bool tensor [K], False for nothing but blanks.
+            begins, ends, and a bool tensor [K], False for blanks only.
         """
         is_blank = tf.gather(
             _IS_BLANK, tf.minimum(self._codes, len(_IS_BLANK) - 1)
         )
         places = tf.where(~is_blank)[:, 0]
-        # Characters that are no blank before each place.
+        # Number of characters before each place that are not blanks.
         before = tf.concat(
             [[0], tf.cumsum(tf.cast(~is_blank, tf.int64))], axis=0
         )
         starts = tf.gather(self._starts, rows)
         first = tf.gather(before, starts + tf.cast(begins, tf.int64))
         limit = tf.gather(before, starts + tf.cast(ends, tf.int64))
-        # An extra value, in case there is none.
+        # An extra value, for the case of none.
         places = tf.concat([places, [-1]], 0)
         begins = tf.gather(places, first) - starts
         ends = tf.gather(places, tf.maximum(limit - 1, 0)) + 1 - starts
@@ -158,13 +158,13 @@ class _Characters:
         starts = tf.gather(self._starts, rows)
         begins = starts + tf.cast(begins, tf.int64)
         ends = starts + tf.cast(ends, tf.int64)
-        found = tf.gather(sums, ends) - tf.gather(sums, begins)
+        digests = tf.gather(sums, ends) - tf.gather(sums, begins)
         # Scaled as if every span began at the last character.
         last = tf.size(self._codes, tf.int64) - 1
-        return found * tf.gather(powers, last - begins)
+        return digests * tf.gather(powers, last - begins)
 
     def texts(self, rows, begins, ends):
-        """The texts of spans [K], string [K]; "" where they begin at -1."""
+        """Texts of spans [K], string [K]; "" for a begin of -1."""
         starts = tf.gather(self._starts, rows)
         begins, ends = (
             starts + tf.cast(tf.maximum(x, 0), tf.int64) for x in (begins, ends)
@@ -178,13 +178,13 @@ class _Characters:
 
 def _chosen(spans, order):
     """Values of spans [K] at indices [N, n]; -1 = no answer."""
-    found = {}
+    chosen = {}
     for name, default in _NO_ANSWER.items():
         values = spans[name]
         values = tf.concat([values, tf.constant([default], values.dtype)], 0)
         place = tf.where(order >= 0, order, tf.size(values) - 1)
-        found[name] = tf.gather(values, place)
-    return found
+        chosen[name] = tf.gather(values, place)
+    return chosen
 
 
 def _spans(outputs, windows, max_answer_length):
@@ -193,7 +193,7 @@ def _spans(outputs, windows, max_answer_length):
     starts = outputs["start_top_positions"] - begin[:, None]
     ends = outputs["end_top_positions"] - begin[:, None, None]
     limits = windows.num_pieces[:, None]
-    # Index of the first piece of each window among those of all windows.
+    # Index of each window's first piece among the pieces of all windows.
     first = tf.cast(windows.begins.row_starts(), tf.int32)[:, None]
     is_start = (starts >= 0) & (starts < limits)
     # An extra value, in case there is none.
@@ -233,12 +233,12 @@ def _spans(outputs, windows, max_answer_length):
 def _best_of_rows(rows, digests, scores, count, n_best):
     """Indices of the best spans of different texts, int32 [N, n], or -1."""
     splits = tf.searchsorted(rows, tf.range(count + 1))
-    # Not as a matrix, which one question with many spans would make large.
+    # No matrix: one question with many spans would make it large.
     places = tf.argsort(scores, direction="DESCENDING", stable=True)
     by_row = tf.argsort(tf.gather(rows, places), stable=True)
     places = tf.gather(places, by_row)
     order = tf.RaggedTensor.from_row_splits(places, splits, validate=False)
-    # Keep the first, and so the best, span of each text of a question.
+    # Keep the first, which is the best, span of each text of a question.
     keys = tf.gather(digests, places)
     keys += tf.cast(tf.gather(rows, places), tf.int64) * _ROW_FACTOR
     keys, numbers = tf.unique(keys)
@@ -250,7 +250,7 @@ def _best_of_rows(rows, digests, scores, count, n_best):
 
 
 def strip(texts, begins):
-    """Texts without the blanks at both ends, as `str.strip` gives them.
+    """Texts without the blanks at both ends, as from `str.strip`.
 
     Args:
         texts: string tensor [K], UTF-8.
@@ -267,7 +267,7 @@ def strip(texts, begins):
 
 
 def valid_utf8(texts):
-    """Texts with U+FFFD for invalid UTF-8, as the tokenizer counts them.
+    """Put U+FFFD for invalid UTF-8 in texts, as the tokenizer counts it.
 
     Args:
         texts: string tensor.
@@ -279,10 +279,10 @@ def valid_utf8(texts):
 
 
 def n_best_answers(spans, contexts):
-    """The n best answers of each question, with probabilities among these.
+    """List the n best answers of each question, with normalized probabilities.
 
     Args:
-        spans: dict as of `best_spans`.
+        spans: dict of `best_spans`.
         contexts: list of N str.
 
     Returns:
@@ -294,7 +294,7 @@ def n_best_answers(spans, contexts):
     """
     names = ("begin", "end", "start_score", "end_score")
     columns = [np.asarray(spans[name]).tolist() for name in names]
-    found = []
+    answers = []
     for context, *rows in zip(contexts, *columns, strict=True):
         best = [
             (context[begin:end], start_score, end_score)
@@ -303,7 +303,7 @@ def n_best_answers(spans, contexts):
         ] or [("", _NO_END_SCORE, _NO_END_SCORE)]
         scores = np.array([start + end for _, start, end in best])
         odds = np.exp(scores - scores.max())
-        found.append(
+        answers.append(
             [
                 {
                     "text": text,
@@ -316,4 +316,4 @@ def n_best_answers(spans, contexts):
                 )
             ]
         )
-    return found
+    return answers

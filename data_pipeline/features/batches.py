@@ -1,9 +1,9 @@
 """Encoded examples and their batches of equal length, for fine-tuning.
 
-Rows of like length share a batch, padded to one of a few lengths, so that
-little is padding and few shapes are compiled. The rows of a training step are a
-function of (seed, step) alone: not of the number of workers or replicas, nor of
-the step that the run started from.
+Rows of similar length share a batch, padded to one of a few lengths. This keeps
+padding low and few shapes to compile. The rows of a training step depend on
+(seed, step) alone: not on the number of workers or replicas, nor on the first
+step of the run.
 
 Shapes: R rows, B global batch, b rows of one element, O options or documents,
 S = R x O sequences, T tokens.
@@ -43,13 +43,13 @@ def bucket_lengths(sequence_length, smallest=16):
 
 
 def encode_in_chunks(examples, encode, progress=False):
-    """Columns of examples that are encoded about a thousand at a time.
+    """Encode examples about a thousand at a time; return their columns.
 
     Args:
         examples: list of examples.
-        encode: function of some of these that gives a dict of ragged tensors
+        encode: function from a list of examples to a dict of ragged tensors
             and arrays.
-        progress: bool, whether to tell how far it is. Default False.
+        progress: bool, whether to show progress. Default False.
 
     Returns:
         dict of ragged tensors and arrays.
@@ -78,15 +78,15 @@ class EncodedExamples:
     """Rows of features and labels, ready to be batched.
 
     Args:
-        sequences: dict of str to tf.RaggedTensor [S, (T)], one value a token;
-            `token_ids` is one of them.
+        sequences: dict of str to tf.RaggedTensor [S, (T)], one value per
+            token; `token_ids` is one of them.
         dense: dict of str to array [R, ...].
         fillers: dict of str to the value that pads a sequence of that name.
         side: "left" or "right", the padded side of sequences.
         options: int, O, or None for sequences without that axis.
-        notes: sequence of str, lines for the user, such as what is cut.
+        notes: sequence of str, lines for the user, such as on truncation.
         unbatched: dict of str to tf.RaggedTensor [R, (...)], needed to decode
-            outputs, and left out of batches.
+            outputs, but not in batches.
         counts: dict of str to int, counts of the examples and their labels.
 
     Raises:
@@ -133,15 +133,15 @@ class EncodedExamples:
 
     @property
     def lengths(self):
-        """int64 array [R], tokens of the longest sequence of each row."""
+        """Number of tokens of each row's longest sequence, int64 [R]."""
         return self._lengths
 
     def examples_of(self, row):
-        """Indices of the examples that a row was made of, list of int."""
+        """Indices of the examples of a row, list of int."""
         if "example" not in self.dense:
             return [int(row)]
-        found = np.atleast_1d(self.dense["example"][row])
-        return list(dict.fromkeys(found.tolist()))
+        examples = np.atleast_1d(self.dense["example"][row])
+        return list(dict.fromkeys(examples.tolist()))
 
 
 class Batches:
@@ -156,7 +156,7 @@ class Batches:
 
     Attributes:
         steps_per_epoch: int, full batches of the rows.
-        evaluation_steps: int, batches that hold every row once.
+        evaluation_steps: int, number of batches to hold every row once.
 
     Raises:
         ValueError: there are no rows, or one is longer than all lengths.
@@ -179,10 +179,10 @@ class Batches:
         self.evaluation_steps = -(-len(encoded) // batch_size)
 
     def training(self, steps, first_row=0, num_rows=None, replica_batch=None):
-        """A dataset of batches in a new order each epoch.
+        """Dataset of batches in a new order each epoch.
 
-        Rows that do not fill the last batch of an epoch are left out; each
-        epoch leaves out others.
+        Rows that do not fill the last batch of an epoch are left out, different
+        ones in each epoch.
 
         Args:
             steps: range, the training steps to read.
@@ -215,26 +215,26 @@ class Batches:
         return self._dataset(batches, first_row, num_rows, replica_batch)
 
     def evaluation(self, first_row=0, num_rows=None, replica_batch=None):
-        """A dataset that holds every row once, the longest rows first.
+        """Dataset that holds every row once, the longest rows first.
 
-        The last batch is filled up with copies of its last row, whose
-        `row_index` is -1. Arguments and elements as of `training`.
+        The last batch is filled up with copies of its last row, with
+        `row_index` -1. For arguments and elements see `training`.
         """
         order = np.argsort(-self.encoded.lengths, kind="stable")
-        # Fill up with the last row, the shortest: a longer one would be cut.
-        # A copy is marked by a negative index: ~row is -1 - row.
+        # Fill up with the last row, which is the shortest: a longer one would
+        # be cut. A negative index marks a copy: ~row is -1 - row.
         filled = np.full(self.evaluation_steps * self.batch_size, ~order[-1])
         filled[: len(order)] = order
         batches = filled.reshape(-1, self.batch_size)
         return self._dataset(batches, first_row, num_rows, replica_batch)
 
     def rows(self, step):
-        """int64 array [B], the rows of a training step, from 0."""
+        """Rows of a training step, from 0, int64 array [B]."""
         epoch, step = divmod(step, self.steps_per_epoch)
         return self._order(epoch)[step]
 
     def padding(self):
-        """float, the share of the first epoch's tokens that is padding."""
+        """Share of padding among the first epoch's tokens, float."""
         if not self.steps_per_epoch:
             return 0.0
         batches = self._order(0)
@@ -242,7 +242,7 @@ class Batches:
         return 1 - self.encoded.lengths[batches].sum() / padded
 
     def _order(self, epoch):
-        """int64 [steps, B], the rows of each step of an epoch."""
+        """Rows of each step of an epoch, int64 [steps, B]."""
         draw = np.random.default_rng([self.seed, epoch])
         rows = draw.permutation(len(self.encoded))
         rows = rows[: self.steps_per_epoch * self.batch_size]
@@ -259,7 +259,7 @@ class Batches:
         return draw.permuted(batches, axis=1)
 
     def _padded_lengths(self, batches):
-        """int64 [steps], the length each batch is padded to."""
+        """Padded length of each batch, int64 [steps]."""
         rows = np.where(batches < 0, ~batches, batches)
         longest = self.encoded.lengths[rows].max(axis=-1)
         return self._lengths[np.searchsorted(self._lengths, longest)]
@@ -267,8 +267,8 @@ class Batches:
     def _dataset(self, batches, first_row, num_rows, replica_batch):
         """Dataset of batches of rows, int64 [steps, B].
 
-        Of tensors and ops alone, so that any host can read it: a function of
-        this process is unknown to the host of a remote TPU.
+        It uses only tensors and ops, so any host can read it: the host of a
+        remote TPU cannot call a function of this process.
         """
         num_rows = self.batch_size - first_row if num_rows is None else num_rows
         replica_batch = num_rows if replica_batch is None else replica_batch
@@ -280,7 +280,7 @@ class Batches:
                 f"{self.batch_size}."
             )
 
-        # One shape for all replicas: that of the whole batch.
+        # All replicas share the shape of the whole batch.
         lengths = self._padded_lengths(batches)
         mine = batches[:, first_row : first_row + num_rows]
         elements = (
@@ -297,7 +297,7 @@ class Batches:
 
 
 class _Gather:
-    """Gather rows by index and pad them, as TensorFlow ops."""
+    """TensorFlow ops that gather rows by index and pad them."""
 
     def __init__(self, encoded, batch_size, length):
         self._encoded = encoded

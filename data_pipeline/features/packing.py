@@ -20,7 +20,7 @@ from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from data_pipeline.tokenization.symbols import find_layout
 
 _SIDES = ("left", "right")
-# What each segment of a pair may keep, however long the other one is.
+# Tokens that a segment of a pair may keep, for any length of the other segment.
 _LEAST_KEPT = {
     "longest_first": lambda room: ((room + 1) // 2, room // 2),
     "only_first": lambda room: (0, room),
@@ -72,8 +72,8 @@ def pack(
         pad_side: "left" (default) or "right".
         pad_to_longest: bool, whether T is the length of the longest sequence,
             at least 2, rather than `sequence_length`. Default False.
-        check_size: function that refuses too many before they are made; see
-            `checked_size`. Default None.
+        check_size: function that refuses too many tokens before they are made;
+            see `checked_size`. Default None.
         layout: str, "xlnet" (default) or "bert".
 
     Returns:
@@ -119,14 +119,14 @@ def pack(
 
 
 def checked_size(values, check_size, count, num_tokens):
-    """Return the same tensor, which cannot be read before the size check.
+    """Make reads of a tensor wait for the size check.
 
     Args:
         values: tensor.
-        check_size: function of `count` and `num_tokens` that gives an
-            operation which refuses too many, or None to check nothing.
-        count: int64 tensor [], sequences.
-        num_tokens: int or int tensor [], of the longest.
+        check_size: function from `count` and `num_tokens` to an operation that
+            refuses too many, or None to check nothing.
+        count: int64 tensor [], number of sequences.
+        num_tokens: int or int tensor [], tokens of the longest sequence.
     """
     if check_size is None:
         return values
@@ -138,7 +138,7 @@ def checked_size(values, check_size, count, num_tokens):
 def _lay_out(first, second, lengths, width, pad_side, layout):
     """Features of width T; lengths int32 [B, 1] of A, B and the sequence."""
     first_lengths, second_lengths, lengths = lengths
-    # The position of each column in its sequence; below 0 = left padding.
+    # Position of each column in its sequence; below 0 = left padding.
     places = tf.range(width)[None] + tf.zeros_like(lengths)  # [B, T]
     if pad_side == "left":
         places += lengths - width
@@ -169,11 +169,11 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
     Args:
         first_lengths: int32 tensor [B].
         second_lengths: int32 tensor [B].
-        room: int, tokens of both at most, at least 0.
+        room: int, most tokens of both, at least 0.
         truncate: "longest_first": the longer segment loses its last token
             until the pair fits; ties: the second is truncated. "only_first"
-            and "only_second": the named segment loses its end, and the other
-            one only when nothing of the named one is left.
+            and "only_second": the named segment loses its end; the other one
+                only after the named one is empty.
 
     Returns:
         two int32 tensors [B].
@@ -189,13 +189,13 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
 
 
 def last_tokens(values, longest, sequence_length):
-    """The last tokens of second segments, whose end matters most.
+    """Keep the last tokens of second segments, whose end matters most.
 
     Args:
         values: ragged tensor [B, (T)].
-        longest: int, most tokens kept of a row.
-        sequence_length: int, T; fewer tokens are kept where a token of the
-            first segment and three symbols would not fit.
+        longest: int, most tokens kept per row.
+        sequence_length: int, T; fewer tokens are kept if one token of the first
+            segment and three symbols would not fit.
 
     Returns:
         ragged tensor [B, (T)].
@@ -224,11 +224,11 @@ def align(values, width, default=0, begin=0):
 
 
 def unpack(features):
-    """The tokens of padded sequences without their padding.
+    """Remove the padding from padded sequences.
 
     Args:
         features: dict of tensors [..., T], one of them `padding_mask`, 1 = a
-            real token; tensors of another number of axes are left out.
+            real token; tensors with another number of axes are left out.
 
     Returns:
         dict of ragged tensors [S, (T)], S the product of all axes but T,
@@ -251,8 +251,8 @@ def word_pieces(tokenize, words):
     """Pieces of single words, at least one for each word but "".
 
     Args:
-        tokenize: function of a string tensor [W] that gives ids [W, (T)].
-        words: string tensor [W]; "" = not a word, which has no piece.
+        tokenize: function from a string tensor [W] to ids [W, (T)].
+        words: string tensor [W]; "" = no word and no piece.
 
     Returns:
         int32 ragged tensor [W, (T)]. A word that the tokenizer drops, such as
@@ -275,12 +275,12 @@ def _at(rows, places, lengths, otherwise):
     Args:
         rows: ragged tensor [B, (T)].
         places: int32 tensor [B, T].
-        lengths: int32 tensor [B, 1], tokens of each row that count.
+        lengths: int32 tensor [B, 1], number of valid tokens of each row.
         otherwise: default, a value or a tensor [B, T].
     """
     is_there = (places >= 0) & (places < lengths)
     starts = tf.cast(rows.row_starts(), tf.int32)[:, None]
-    # An extra value, in case there is none.
+    # An extra value, for rows without values.
     values = tf.concat([rows.flat_values, tf.zeros([1], rows.dtype)], 0)
     index = tf.where(is_there, starts + places, tf.size(rows.flat_values))
     return tf.where(

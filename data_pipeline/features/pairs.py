@@ -1,8 +1,8 @@
 """Sources and targets packed into sequences, as TensorFlow ops.
 
-A target stands behind its source: `A sep B sep`, in BERT's layout with a `cls`
-in front. Only TensorFlow's own ops are used, so that TensorFlow Serving can
-load an export.
+A target follows its source: `A sep B sep`, in BERT's layout with a `cls` in
+front. Only TensorFlow's own ops are used, so that TensorFlow Serving can load
+an export.
 
 Shapes: B pairs, T tokens of a sequence, P tokens of a target.
 """
@@ -37,11 +37,11 @@ def check_lengths(sequence_length, target_length):
 
 
 def pack_sources(sources, room, layout="xlnet"):
-    """Sources with their symbols; what is too long loses its end.
+    """Add symbols to sources; a source that is too long loses its end.
 
     Args:
         sources: int32 ragged tensor [B, (T)].
-        room: int, tokens at most, the symbols included.
+        room: int, most tokens, the symbols included.
         layout: str, "xlnet" (default) or "bert".
 
     Returns:
@@ -55,20 +55,20 @@ def pack_sources(sources, room, layout="xlnet"):
 
 
 def pack_pairs(sources, targets, sequence_length, target_length, layout):
-    """Sources and, behind them, their targets.
+    """Join sources and their targets.
 
     Args:
         sources, targets: int32 ragged tensors [B, (T)].
-        sequence_length: int, tokens of both at most.
-        target_length: int, P, tokens of a target at most, its end included;
-            what is too long loses its last tokens, but not the end.
+        sequence_length: int, most tokens of both.
+        target_length: int, P, most tokens of a target, its end symbol included;
+            a longer target loses its last tokens, but not the end symbol.
         layout: str, "xlnet" or "bert".
 
     Returns:
         (dict of int32 ragged tensors [B, (T)], `token_ids` and `segment_ids`;
         dict of tensors [B, P]: `target_ids` int32, `target_positions` int32,
-        the place of each in its sequence, and `target_weights` float32, 0
-        where there is no token).
+        positions in the sequence, and `target_weights` float32, 0 for no
+        token).
     """
     sources = pack_sources(sources, sequence_length - target_length, layout)
     end = column([SEP_ID], sources.nrows())
@@ -89,7 +89,7 @@ def pack_pairs(sources, targets, sequence_length, target_length, layout):
     }
     of_targets = {
         "target_ids": targets.to_tensor(shape=[None, target_length]),
-        # What is no target reads the last token, and weighs nothing.
+        # Padding reads the last token, with weight 0.
         "target_positions": begins + tf.minimum(places, lengths - 1),
         "target_weights": tf.cast(is_real, tf.float32),
     }

@@ -1,6 +1,6 @@
-"""Labels of windows: the pieces that hold the answers.
+"""Labels of windows: the pieces of the answers.
 
-Shapes: N questions, A answers of all of them, W windows, T tokens of a window.
+Shapes: N questions, A answers to all questions, W windows, T tokens per window.
 """
 
 import tensorflow as tf
@@ -9,13 +9,13 @@ from data_pipeline.features.answers import strip
 from data_pipeline.features.answers import valid_utf8
 from data_pipeline.tokenization.ragged import row_ids
 
-# Of RE2: the characters that `has_text` of `data_pipeline.tasks.examples` does
-# not count.
+# Pattern of RE2 for the characters that `has_text` of
+# `data_pipeline.tasks.examples` does not count.
 _NO_TEXT = r"[\p{Cc}\p{Cf}\p{Me}\p{Mn}\p{Z}]*"
 
 
 def answer_pieces(windows, contexts, starts, texts, rows=None):
-    """The pieces of contexts that hold answers.
+    """Find the pieces of contexts that hold answers.
 
     Args:
         windows: QuestionWindows.
@@ -29,7 +29,7 @@ def answer_pieces(windows, contexts, starts, texts, rows=None):
     Returns:
         first, last: int32 [A], pieces of the context, the last inclusive.
         is_found: bool [A], whether the text is at its place and has pieces.
-        is_exact: bool [A], whether these begin and end where the text does.
+        is_exact: bool [A], whether the pieces begin and end with the text.
     """
     piece_begins, piece_ends = windows.context_begins, windows.context_ends
     contexts = valid_utf8(contexts)
@@ -46,12 +46,12 @@ def answer_pieces(windows, contexts, starts, texts, rows=None):
     is_found = (starts >= 0) & (lengths > 0) & (texts == there)
     answer = row_ids(piece_begins)
     offsets = tf.cast(piece_begins.row_starts(), tf.int32)
-    # An extra piece, in case there is none.
+    # An extra piece, for contexts without pieces.
     piece_begins, piece_ends = (
         tf.concat([x.flat_values, [-1]], 0) for x in (piece_begins, piece_ends)
     )
     ends = begins + lengths
-    # A piece that is only the blank before a word is part of no answer.
+    # A piece that is only the blank before a word belongs to no answer.
     is_inside = (
         (piece_begins < piece_ends)[:-1]
         & (piece_ends[:-1] > tf.gather(begins, answer))
@@ -72,16 +72,16 @@ def answer_pieces(windows, contexts, starts, texts, rows=None):
 
 
 def window_labels(windows, rows, first, last, is_found):
-    """Positions of the first answer that is whole in each window.
+    """Positions of the first whole answer in each window.
 
     Args:
         windows: QuestionWindows.
         rows: int tensor [A], the question of each answer, ascending.
-        first, last, is_found: tensors [A], as `answer_pieces` gives them.
+        first, last, is_found: tensors [A], from `answer_pieces`.
 
     Returns:
         start, end: int32 [W], positions in the window, the end inclusive; -1
-        where the window holds no whole answer.
+        if the window holds no whole answer.
     """
     count = windows.context_begins.nrows()
     rows = tf.cast(rows, tf.int64)
@@ -101,7 +101,7 @@ def window_labels(windows, rows, first, last, is_found):
         & (end < tf.gather(windows.num_pieces, window))
     )
     begin = tf.gather(windows.context_position, window)
-    # One pair more, which stands for no answer.
+    # An extra pair stands for no answer.
     start, end = (tf.concat([x + begin, [-1]], 0) for x in (start, end))
     none = tf.size(answer)
     chosen = tf.math.unsorted_segment_min(
@@ -115,11 +115,11 @@ def window_labels(windows, rows, first, last, is_found):
 
 @tf.autograph.experimental.do_not_convert
 def training_windows(windows, contexts, answer_starts, answer_texts):
-    """One window of each question with its labels.
+    """Choose one window per question, with its labels.
 
-    Of the windows that hold the whole answer, the one with the most context
-    around it is taken; ties: the first. Without such a window, the first
-    window is labelled as without an answer.
+    It is the window with the whole answer that has the most context around the
+    answer; ties: the first. Without such a window, the first window is labelled
+    as having no answer.
 
     Args:
         windows: QuestionWindows.
@@ -132,8 +132,8 @@ def training_windows(windows, contexts, answer_starts, answer_texts):
         features: dict of tensors [N, T] and [N], with `start_positions`.
         labels: dict of `start_positions` and `end_positions`, int32 [N], and
             `is_impossible`, float32 [N].
-        weights: float32 [N], 0 where an answer is not at its place in the
-            context or has no piece, which excludes the question from the loss.
+        weights: float32 [N], 0 if an answer is not at its place in the context
+            or has no piece. This excludes the question from the loss.
     """
     with tf.device("CPU:0"):
         first, last, is_found, _ = answer_pieces(

@@ -1,9 +1,9 @@
 """Overlapping windows over long texts, as TensorFlow ops.
 
-Only TensorFlow's own ops and SentencePiece's are used, so that an export reads
-raw strings.
+All ops are TensorFlow's own or SentencePiece's, so an export can read raw
+strings.
 
-Shapes: N texts or questions, W windows of all of them, T tokens of a window,
+Shapes: N texts or questions, W windows of all texts, T tokens of a window,
 P pieces of a context, C pieces of a context in one window.
 """
 
@@ -25,16 +25,16 @@ class QuestionWindows(typing.NamedTuple):
 
     Attributes:
         window_row: int32 [W], the question of each window.
-        begins, ends: int32 ragged [W, (C)], the characters of each piece in
-            its context, the ends exclusive.
+        begins, ends: int32 ragged [W, (C)], offsets in characters of each
+            piece in its context, the ends exclusive.
         is_max_context: bool ragged [W, (C)], True where no other window has
             more context on both sides of the piece.
         features: dict of `token_ids`, `segment_ids`, `padding_mask` and
             `answer_mask`, int32 [W, T], and `class_index`, int32 [W].
         first_piece: int32 [W], index in the context of the first piece.
         context_begins, context_ends: int32 ragged [N, (P)], as `begins` and
-            `ends`, of the whole context of each question.
-        question_lengths: int32 [N], pieces of each question before it is cut.
+            `ends`, for the whole context of each question.
+        question_lengths: int32 [N], pieces of each question before truncation.
     """
 
     window_row: tf.Tensor
@@ -49,12 +49,12 @@ class QuestionWindows(typing.NamedTuple):
 
     @property
     def num_pieces(self):
-        """int32 [W], pieces of the context in each window."""
+        """Number of context pieces in each window, int32 [W]."""
         return tf.cast(self.begins.row_lengths(), tf.int32)
 
     @property
     def context_position(self):
-        """int32 [W], where the context begins: behind a class token or at 0."""
+        """Begin of the context, 0 or behind a class token, int32 [W]."""
         return tf.cast(tf.equal(self.features["class_index"], 0), tf.int32)
 
 
@@ -102,7 +102,7 @@ def make_windows(
     Args:
         tokenizer: GraphTokenizer.
         questions: string tensor [N].
-        contexts: string tensor [N]; equal ones are tokenized once.
+        contexts: string tensor [N]; equal contexts are tokenized once.
         sequence_length: int, T. Default 512.
         stride: int, pieces of the context between the starts of windows.
             Default 128.
@@ -201,8 +201,8 @@ def max_context(places):
     0.01 x the length of the window. Ties: the first window.
 
     Args:
-        places: int64 ragged tensor [W, (C)], indices of the pieces among
-            those of all contexts.
+        places: int64 ragged tensor [W, (C)], indices of the pieces among all
+            contexts' pieces.
 
     Returns:
         bool tensor [all pieces of all windows].
@@ -226,17 +226,17 @@ def max_context(places):
 
 
 def window_places(lengths, starts, room, stride, check_size=None):
-    """Indices into the values of a ragged tensor that each window reads.
+    """Indices of each window's ids among the values of a ragged tensor.
 
-    A text of at most `room` ids has one window; each begun stride beyond adds
-    one.
+    A text of at most `room` ids has one window; each further stride that is
+    begun adds one.
 
     Args:
-        lengths: int64 tensor [N], of the texts.
+        lengths: int64 tensor [N], ids of each text.
         starts: int64 tensor [N], index of the first id of each text.
         room: int64 tensor [N], most ids of a window, above 0.
-        stride: int64 tensor [N], from the start of one window to that of the
-            next, from 1 to `room`.
+        stride: int64 tensor [N], ids between the starts of two windows, from 1
+            to `room`.
         check_size: see `features.packing.checked_size`. Default None.
 
     Returns:
@@ -266,7 +266,8 @@ def windows_of_texts(ids, room, stride, check_size=None):
         check_size: see `features.packing.checked_size`. Default None.
 
     Returns:
-        (ragged int32 tensor [W, (room)], int64 tensor [W], the text of each).
+        (ragged int32 tensor [W, (room)], int64 tensor [W], the text of each
+        window).
     """
     lengths = ids.row_lengths()
     places, rows, _ = window_places(

@@ -1,14 +1,14 @@
 """Readers of objectives: targets, orders and replaced tokens of records.
 
-`READERS` has a class for each objective, by the name that its loss has in
-`xlnet_tf.objectives`. docs/objectives.md says how to add one.
+`READERS` has a class for each objective, under the name of its loss in
+`xlnet_tf.objectives`. docs/objectives.md shows how to add one.
 """
 
 import importlib
 
 from data_pipeline.objectives.reader import ObjectiveReader
 
-# Name -> module and class, which load TensorFlow when they are first used.
+# Name -> module and class, which load TensorFlow on first use.
 READERS = {
     "permutation": "permutation.PermutationReader",
     "causal": "causal.CausalReader",
@@ -29,7 +29,7 @@ def make_reader(objective="permutation"):
         ObjectiveReader.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: the name is unknown.
     """
     if isinstance(objective, ObjectiveReader):
         return objective

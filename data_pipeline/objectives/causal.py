@@ -1,4 +1,4 @@
-"""Causal language modelling: each token is predicted from those before it.
+"""Causal language modelling: predict each token from the tokens before it.
 
 The loss is in `xlnet_tf/objectives/causal.py`.
 
@@ -15,14 +15,14 @@ from data_pipeline.objectives.reader import ObjectiveReader
 
 @dataclasses.dataclass(frozen=True)
 class CausalReader(ObjectiveReader):
-    """The next token of each, where the text goes on.
+    """Next token of each token, if the text continues.
 
-    `target_ids` int32 [B, T] are the tokens one place further, and
-    `target_weights` float32 [B, T] are 0 where that one is not the next of the
-    text: before and behind <sep> and <cls>, and at the end.
+    `target_ids` int32 [B, T] are the tokens one place further.
+    `target_weights` float32 [B, T] are 0 where this token does not follow in
+    the text: before and behind <sep> and <cls>, and at the end.
 
-    Of records with a reused half, text counts twice: as new text of a record,
-    and as reused text of one of the next, with the memory of that before it.
+    In records with a reused half, text counts twice: as new text of a record,
+    and as reused text of a later record, with the memory of the text before it.
     """
 
     name = "causal"

@@ -1,4 +1,4 @@
-"""Random draws as functions of integers: of the seed, epoch and record.
+"""Random draws as functions of integers: seed, epoch and record.
 
 So a batch depends on (seed, step) alone, not on the reader or the worker.
 
@@ -14,7 +14,7 @@ SPREAD = 0x9E3779B9
 
 
 def fmix32(x):
-    """MurmurHash3's 32-bit finalizer, in which all bits depend on all bits.
+    """MurmurHash3's 32-bit finalizer: every output bit depends on all bits.
 
     Args:
         x: uint32 tensor.

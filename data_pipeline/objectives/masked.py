@@ -25,14 +25,14 @@ _UNIT, _KIND, _TOKEN = range(3)
 
 @dataclasses.dataclass(frozen=True)
 class MaskedReader(ObjectiveReader):
-    """Tokens of a sequence replaced, and what they were.
+    """Replaced tokens of a sequence, and the true tokens.
 
-    Drawn afresh in every epoch. Words or pieces come in random order, and are
-    targets as long as they all fit into the share that is asked for. Of the
-    targets 80 % become <mask>, 10 % another token, 10 % stay.
+    Targets are drawn anew in every epoch. Words or pieces come in random order,
+    and become targets as long as they fit into the requested share. 80 % of the
+    targets become <mask>, 10 % another token, 10 % stay.
 
-    In records with a reused half, the reused half does not see the other one.
-    Else memory would hold tokens that are hidden in the next record.
+    In records with a reused half, the reused half does not attend to the other
+    half. Otherwise the memory would hold tokens that the next record hides.
 
     Args:
         fraction: float, share of the tokens that are targets. Default 0.15.
@@ -125,11 +125,11 @@ def check_share(fraction, manifest):
 
 
 def word_starts(records):
-    """Mark where words begin, in the stored order of a sequence.
+    """Mark the first piece of each word, in the stored order of a sequence.
 
     Args:
         records: dict with `starts_word` bool [B, T], whether a piece begins a
-            word as it is read, and `is_reversed` bool [B].
+            word in reading order, and `is_reversed` bool [B].
 
     Returns:
         bool tensor [B, T].
@@ -141,9 +141,9 @@ def word_starts(records):
 
 
 def draw_words(state, token_ids, starts, goal):
-    """Draw whole words, at most `goal` tokens of a row.
+    """Draw whole words, at most `goal` tokens per row.
 
-    Words come in random order; those that do not fit any more are left out.
+    Words come in random order; words that no longer fit are left out.
 
     Args:
         state: uint32 tensor [B, 1] of `hash_words`.
@@ -156,7 +156,7 @@ def draw_words(state, token_ids, starts, goal):
     """
     length = token_ids.shape[1]
     special = is_special(token_ids)
-    # A special token is a word of its own, and so ends the one before it.
+    # A special token is a word of its own, so it ends the word before it.
     behind = tf.pad(special[:, :-1], [[0, 0], [1, 0]], constant_values=True)
     starts = starts | special | behind
     word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1  # < T words of row
@@ -185,12 +185,12 @@ def draw_words(state, token_ids, starts, goal):
 
 
 def _take_in_turn(size, may, goal):
-    """Take words in turn, as long as each fits into what is left.
+    """Take words in turn, as long as each fits into the remaining room.
 
     Args:
         size: int32 tensor [B, T], tokens of each word.
         may: bool tensor [B, T], whether a word may be taken.
-        goal: int, most tokens of a row.
+        goal: int, most tokens per row.
 
     Returns:
         bool tensor [B, T].
@@ -199,7 +199,7 @@ def _take_in_turn(size, may, goal):
     def take(left, taken, room):
         left &= size <= room[:, None]
         total = tf.cumsum(tf.where(left, size, 0), axis=1)
-        # All up to the first that does not fit, which the next turn leaves out.
+        # All up to the first that does not fit; the next turn leaves it out.
         fits = left & (total <= room[:, None])
         used = tf.reduce_sum(tf.where(fits, size, 0), axis=1)
         return left & ~fits, taken | fits, room - used
@@ -214,9 +214,9 @@ def _take_in_turn(size, may, goal):
 
 
 def is_special(token_ids):
-    """bool tensor: the nine special symbols, which are never predicted.
+    """Mask of the nine special symbols, never predicted, bool tensor.
 
-    They have the smallest ids; <unk> is one of them.
+    They have the smallest ids and include <unk>.
     """
     return token_ids < len(SPECIAL_IDS)
 
@@ -228,7 +228,7 @@ def corrupt(state, token_ids, is_target, vocabulary_size):
         state: uint32 tensor [B, 1] of `hash_words`.
         token_ids: int32 tensor [B, T].
         is_target: bool tensor [B, T].
-        vocabulary_size: int, V; random tokens are none of the special ones.
+        vocabulary_size: int, V; random tokens are never special symbols.
 
     Returns:
         int32 tensor [B, T].

@@ -4,15 +4,14 @@ Shapes: B batch, T tokens of the sequence, P targets. H is the length of one
 independently permuted half.
 
 A factorization order has two forms: the released `perm_mask` and the compact
-`factorization_rank`. With ranks, one rule holds in both streams and halves: the
-content stream of i sees j iff rank j <= rank i, its query stream iff rank j <
-rank i.
+`factorization_rank`. Ranks give one rule for both halves: the content stream of
+i attends to j iff rank j <= rank i, its query stream iff rank j < rank i.
 
 Two functions draw an order. `draw_shuffles` is the definition: it shuffles all
-positions, as the release does, and `factorization_rank` ranks them; it draws
-stored permutations. `draw_ranks` is the fast one: it shuffles only
-the tokens whose order matters and returns their ranks directly; it draws
-permutations while records are read. Equal distributions, different draws.
+positions, as the release does, and `factorization_rank` ranks them. It draws
+stored permutations. `draw_ranks` is faster: it shuffles only the tokens whose
+order matters and returns their ranks directly. It draws permutations while
+records are read. Both have equal distributions, but different draws.
 
 The masks of the model are in `xlnet_tf/model/masks.py`, the loss is in
 `xlnet_tf/objectives/permutation.py`.
@@ -43,13 +42,13 @@ class PermutationReader(ObjectiveReader):
     Args:
         order: the order of the targets, within each half of a sequence.
             "random" (default), as released; "forward" or "backward", the order
-            of the text or its reverse; "block", targets that stand side by side
-            are predicted together, their blocks in random order; or a
-            function of (token_ids int32 [B, T], is_target bool [B, T]) that
-            returns the ranks, int32 [B, T], -1 for context. Where a half of
-            the records is reused, ranks of the other half must be above all of
-            it, its context included: what is remembered must not have seen
-            what comes.
+            of the text or its reverse; "block", adjacent targets are predicted
+            together, their blocks in random order; or a function of
+            (token_ids int32 [B, T], is_target bool [B, T]) that returns the
+            ranks, int32 [B, T], -1 for context. If a half of the records is
+            reused, all ranks of the other half must be above all ranks of the
+            reused half, its context included: the memory must not attend to
+            later tokens.
     """
 
     order: str | Callable = "random"
@@ -120,7 +119,7 @@ def draw_shuffles(
 ):
     """Draw a shuffle for each half of each record, the definition of an order.
 
-    A function of the seed, the epoch and the index of the record, not of the
+    It depends on the seed, the epoch and the index of the record, not on the
     batch or the reader. Positions are sorted by a hash, so the shuffle is
     uniform up to equal hashes (about one pair in 130,000 halves of 256
     tokens).
@@ -150,7 +149,7 @@ def draw_shuffles(
         keys = fmix32(
             state + low_bits(counter) * tf.constant(SPREAD, tf.uint32)
         )
-        # argsort is faster for signed numbers; any order of hashes serves.
+        # argsort is faster for signed numbers; any order of hashes will do.
         shuffle = tf.argsort(tf.bitcast(keys, tf.int32), axis=-1)
         if block < half:
             offset = tf.range(0, half, block)[:, None]
@@ -172,10 +171,10 @@ def draw_ranks(
 ):
     """Draw the ranks of a factorization order, the fast way.
 
-    Distributed like `factorization_rank` of `draw_shuffles`, up to gaps, at a
-    third of the cost: only targets, <sep> and <cls> are shuffled, about one
-    token in six, as the order of other tokens has no effect. Ranks of a half
-    have no gaps.
+    The distribution is the same as for `factorization_rank` of
+    `draw_shuffles`, except that the ranks of a half have no gaps. The cost is a
+    third: only targets, <sep> and <cls> are shuffled, about one token in six.
+    The order of other tokens has no effect.
 
     Args:
         seed: int.
@@ -189,8 +188,8 @@ def draw_ranks(
         order: str, one of `ORDERS`. Default "random".
 
     Returns:
-        int32 tensor [B, T], as from `factorization_rank`. With "block", the
-        tokens of a block have one rank, that of its first.
+        int32 tensor [B, T], as from `factorization_rank`. With "block", all
+        tokens of a block have the rank of its first token.
     """
     length = token_ids.shape[1]
     in_order = tf.logical_or(is_target, functional_tokens(token_ids))
@@ -200,7 +199,7 @@ def draw_ranks(
     state = hash_words(
         seed, tf.cast(epoch, tf.int64), tf.cast(record_index, tf.int64)
     )
-    # I tokens of the batch are in an order; `index` is [I, 2], row, position.
+    # I tokens of the batch are in the order; `index` is [I, 2], row, position.
     index = tf.where(in_order)
     row, position = index[:, 0], index[:, 1]
     block = tf.gather(block, position)
@@ -219,8 +218,8 @@ def draw_ranks(
     rows = tf.RaggedTensor.from_row_lengths(keys, count, validate=False)
     sorting = tf.argsort(rows.to_tensor(tf.int64.max), axis=-1, stable=True)
     if is_shared or order != "random":
-        # `sorting`, the inverse of the ranks, is as uniform where they are
-        # random, but not shared by the blocks.
+        # `sorting`, the inverse of random ranks, is as uniform as the ranks,
+        # but blocks do not share it.
         sorting = tf.argsort(sorting, axis=-1)
     within = tf.cast(number, tf.int64) - tf.gather(rows.row_starts(), row)
     rank = tf.gather_nd(sorting, tf.stack([row, within], axis=1))
@@ -238,7 +237,7 @@ def draw_ranks(
 
 
 def _first_of_run(index, block, is_target):
-    """The first token of the run of targets of each token in the order.
+    """First token of the run of targets of each token in the order.
 
     <sep>, <cls> and a new permutation block end a run.
 
@@ -302,8 +301,8 @@ def factorization_rank(token_ids, is_target, shuffled_index, reuse_length):
 
     In the first half, context has the rank -1; targets, <sep> and <cls> have
     their shuffled index 0 .. H - 1. In the second half, ranks are higher by
-    `reuse_length + 1`, above all of the first half: the second half sees the
-    whole first half, and the first half nothing of the second.
+    `reuse_length + 1`, above all of the first half: the second half attends to
+    the whole first half, and the first half to no token of the second.
 
     Args:
         token_ids: int tensor [B, T].
@@ -325,10 +324,10 @@ def factorization_rank(token_ids, is_target, shuffled_index, reuse_length):
 
 
 def perm_mask(rank, is_target):
-    """The released mask of ranks.
+    """Convert ranks to the released mask.
 
-    In it, targets do not see themselves; <sep> and <cls> do. The released model
-    adds the diagonal in the content stream.
+    In it, targets do not attend to themselves; <sep> and <cls> do. The released
+    model adds the diagonal in the content stream.
 
     Args:
         rank: int32 tensor [B, T].
@@ -345,7 +344,7 @@ def perm_mask(rank, is_target):
 
 
 def target_mapping(target_positions, target_weights, sequence_length):
-    """The released one-hot rows of target positions.
+    """Convert target positions to the released one-hot rows.
 
     Args:
         target_positions: int32 tensor [B, P].

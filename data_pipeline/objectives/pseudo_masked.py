@@ -1,7 +1,6 @@
-"""Pseudo-masked language modelling: masked blocks, and an order of them.
+"""Pseudo-masked language modelling: masked blocks, in a random order.
 
-The loss, and the tokens that are appended, are in
-`xlnet_tf/objectives/pseudo_masked.py`.
+The loss and the appended tokens are in `xlnet_tf/objectives/pseudo_masked.py`.
 
 Shapes: B batch, T tokens of the sequence, P targets.
 """
@@ -18,10 +17,9 @@ from data_pipeline.objectives.masked import is_special
 from data_pipeline.objectives.permutation import select_targets
 from data_pipeline.objectives.reader import ObjectiveReader
 
-# Share of the blocks of several tokens, and their longest.
+# Share of blocks with several tokens, and the length of the longest.
 BLOCKS, LONGEST_BLOCK = 0.4, 6
-# Blocks that are tried for each target: where little room is left, most of
-# them do not fit.
+# Blocks to try per target: with little room left, most do not fit.
 _TRIES = 3
 
 # Numbers of the random draws of a block.
@@ -30,16 +28,16 @@ _IS_BLOCK, _LENGTH, _BEGIN = range(3, 6)
 
 @dataclasses.dataclass(frozen=True)
 class PseudoMaskedReader(ObjectiveReader):
-    """Blocks of tokens to predict, in the random order in which they are drawn.
+    """Blocks of tokens to predict, in the random order of their draws.
 
-    Drawn afresh in every epoch. 40 % of the blocks have 2 to 6 tokens, the
-    others one, until the share of tokens that is asked for is reached; the
-    last block may pass it. A block that overlaps another one, or holds a
-    special token, is drawn again. Of the targets 80 % become
-    <mask>, 10 % another token, 10 % stay.
+    They are drawn anew in every epoch. 40 % of the blocks have 2 to 6 tokens,
+    the others one, until they reach the requested share of tokens; the last
+    block may exceed it. A block that overlaps another one, or holds a special
+    token, is drawn again. 80 % of the targets become <mask>, 10 % another
+    token, 10 % stay.
 
     `target_blocks` int32 [B, P] is the step of each target in the order, from
-    0; targets of equal steps are predicted together.
+    0; targets with equal steps are predicted together.
 
     Args:
         fraction: float, share of the tokens that are targets. Default 0.15.
@@ -91,7 +89,7 @@ def draw_blocks(state, special, goal):
     Args:
         state: uint32 tensor [B] of `hash_words`.
         special: bool tensor [B, T], True = never predicted.
-        goal: int; blocks are drawn until a row has so many target tokens.
+        goal: int; blocks are drawn until a row has this many target tokens.
 
     Returns:
         int32 tensor [B, T], the step of each token's block, -1 for the others.

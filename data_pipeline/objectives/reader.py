@@ -1,7 +1,7 @@
-"""The features that an objective takes from a batch of records.
+"""Features of an objective from a batch of records.
 
-A record holds the true tokens and the places that were drawn as targets when
-it was built. An objective that predicts other places draws them anew.
+A record holds the true tokens and the target positions that were drawn when it
+was built. An objective that predicts other positions draws them anew.
 
 Shapes: B batch, T tokens of the sequence, P targets.
 """
@@ -28,11 +28,11 @@ class ObjectiveReader:
     """Base of the objectives' readers.
 
     Attributes:
-        name: str, of the registry `data_pipeline.objectives.READERS`; the same
-            as that of the loss in `xlnet_tf.objectives`.
+        name: str, key in the registry `data_pipeline.objectives.READERS`; the
+            loss in `xlnet_tf.objectives` has the same name.
         takes_literal: bool, whether `features` has a literal form.
-        reads_words: bool, whether `features` needs `starts_word` bool [B, T]
-            beside what the records hold.
+        reads_words: bool, whether `features` also needs `starts_word` bool
+            [B, T], which records lack.
     """
 
     name: typing.ClassVar[str | None] = None
@@ -40,7 +40,7 @@ class ObjectiveReader:
     reads_words = False
 
     def check(self, manifest):
-        """Check that records hold what the objective needs.
+        """Check that records fit the objective.
 
         Args:
             manifest: data_pipeline.records.manifest.Manifest.
@@ -50,14 +50,14 @@ class ObjectiveReader:
         """
 
     def num_targets(self, manifest):
-        """int, P, the most targets of a sequence."""
+        """Most targets of a sequence, P, int."""
         return manifest.num_predict
 
     def first_half_length(self, manifest):
-        """Number of first tokens that see none of those behind.
+        """Length of the prefix that cannot attend to later tokens.
 
-        Of rows of content, and of targets there, in a backbone that reads
-        `factorization_rank`.
+        This holds for content rows, and for targets in the prefix, in a
+        backbone that reads `factorization_rank`.
 
         Args:
             manifest: Manifest.
@@ -68,18 +68,18 @@ class ObjectiveReader:
         return 0
 
     def features(self, records, manifest, draw, literal=False):
-        """Features of a batch beside those that all objectives have.
+        """Features of a batch beside the features of all objectives.
 
-        Called in a graph of `tf.data`. A name that all have, such as
-        `token_ids`, is replaced.
+        It is called in a graph of `tf.data`. A common feature, such as
+        `token_ids`, is replaced if it is returned.
 
         Args:
             records: dict of `data_pipeline.records.reading.parse_records`.
             manifest: Manifest.
             draw: Draw.
-            literal: bool, whether masks are given as released.
+            literal: bool, whether to return masks as released.
 
         Returns:
-            dict of str to tensor of static shape but for B.
+            dict of str to tensor; all axes but B are static.
         """
         raise NotImplementedError

@@ -9,7 +9,7 @@ from data_pipeline.objectives import permutation
 
 
 def parse_released(serialized, sequence_length, is_reversed=False):
-    """Parse a batch of records that the released script wrote.
+    """Parse a batch of records from the released script.
 
     The records do not hold their direction: in a file made with `bi_data`, the
     second half (per core) of each `bsz_per_host` records reads backwards.

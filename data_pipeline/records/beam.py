@@ -7,8 +7,8 @@ The parts have the same bytes as in `data_pipeline.records.processes`:
 
 The text is read twice: first to find the ends of the parts, then to send each
 document to the worker that builds its part. Workers write to the temporary
-directory of the output; they need it and the text under the same paths as this
-process, such as those of a bucket. At the end, this process renames the shards
+directory of the output. They need it and the text under the same paths as this
+process, for example in a bucket. At the end, this process renames the shards
 and writes the manifest.
 """
 
@@ -52,20 +52,20 @@ class Parts(typing.NamedTuple):
     lasts: dict
 
     def find(self, number, seed):
-        """(split, number of the part in the split) of a document."""
+        """Find (split, number of the part in the split) of a document."""
         split = held_out.split_of(number, self.threshold, seed)
         return split, int(np.searchsorted(self.lasts[split], number))
 
 
 class _Measured(typing.NamedTuple):
-    """Stand-in for a document: a text of the same length, its index."""
+    """Stand-in for a document: a range as long as its text, and its index."""
 
     text: range
     number: int
 
 
 class Builder:
-    """Builds the parts of `records.build.build_records` on Beam.
+    """Builder of the parts of `records.build.build_records` on Beam.
 
     Args:
         runner: str, such as "DirectRunner", "DataflowRunner", "FlinkRunner"
@@ -138,7 +138,7 @@ def _add_transforms(beam, pipeline, paths, reader, work):
 
 
 def _measure(file, reader):
-    """Number of a file, lengths of its documents, digest, bad text."""
+    """Number of a file, lengths of its documents, digest and bad text."""
     number, path = file
     log = ReadLog()
     lengths = [len(document.text) for document in reader.documents(path, log)]
@@ -151,7 +151,7 @@ def _measure(file, reader):
 
 
 def _plan_parts(measured, settings, directory):
-    """Assign every document to its part, as a build on one machine does.
+    """Assign every document to its part, as on one machine.
 
     Args:
         measured: list of results of `_measure`.
@@ -210,7 +210,7 @@ def _build(grouped, work):
 
 
 def _finished_parts(directory, corpus):
-    """Parts that the workers have written, in order, and a ReadLog."""
+    """Parts from the workers, in order, and a ReadLog."""
     counts = files.read_json_object(os.path.join(directory, _COUNTS))
     built = [
         load_part(directory, split, number)
@@ -231,7 +231,7 @@ def _finished_parts(directory, corpus):
 
 
 def _absolute(path):
-    """Path that other processes may use, str."""
+    """Path that other processes can use, str."""
     return path if files.is_remote(path) else os.path.abspath(path)
 
 
@@ -267,14 +267,14 @@ def _pipeline_options(runner, options):
 
 @contextlib.contextmanager
 def _failures_in_one_line():
-    """Raise Beam's errors without the traceback of a worker in the message."""
+    """Raise Beam's errors without a worker's traceback in the message."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
         # The last line of the last traceback is the error itself.
         errors = _WORKER_ERROR.findall(str(error))
         if not errors:
-            # Some kinds, such as UnicodeError, are not made of a message.
+            # A message is not enough to make some kinds, such as UnicodeError.
             kind = ValueError if isinstance(error, ValueError) else RuntimeError
             message = re.sub(r" \[while running .*\]$", "", str(error))
             raise kind(message) from error

@@ -1,7 +1,7 @@
 """Text -> a set of records: the states of its directory, and its manifest.
 
-The unit of work is a part: about four million characters of text, which become
-shards of their own; at the end these are joined where that is asked for. All
+The unit of work is a part: about four million characters of text, with shards
+of its own. The last step joins these shards if the settings ask for it. All
 random draws of a part follow from the seed and the number of the part, so the
 bytes of the output do not depend on the number of processes.
 
@@ -9,7 +9,7 @@ The directory of a set is in one of three states:
 
 - complete, it has a manifest: a build of the same plan returns it;
 - begun, its temporary directory has finished parts and their plan: a build of
-  the same plan goes on from them;
+  the same plan continues from them;
 - neither: a build begins.
 
 A build of another plan is refused, or with `overwrite` begins anew.
@@ -64,18 +64,18 @@ def build_records(
 
     Args:
         text: str or path, or several: a file or a glob of text files, read
-            as UTF-8 in a format that is guessed; or a Corpus, to choose the
-            format, the encoding and what happens to bad text.
+            as UTF-8 in a guessed format; or a Corpus, to choose the format,
+            the encoding and the treatment of bad text.
         tokenizer: Tokenizer.
         output: path of the directory of the set.
         settings: RecordSettings, or None for the defaults.
         processes: int; the output does not depend on it.
         overwrite: bool, whether to replace a complete set or an interrupted
-            build that differ in text, tokenizer or settings, and other files
-            of the same names.
-        progress: function of the number of bytes of text files whose records
-            were finished, or compared with a complete set, since its last
-            call, or None.
+            build of another text, tokenizer or settings, and other files of
+            the same names.
+        progress: function of the number of bytes of text whose records were
+            finished, or that were compared with a complete set, since its
+            last call; or None.
         build_parts: function (corpus, tokenizer, settings, directory of the
             parts) -> (list of BuiltPart, ReadLog), such as `beam.Builder`;
             None builds in processes of this machine.
@@ -86,8 +86,8 @@ def build_records(
     Raises:
         FileNotFoundError: no file matches.
         FileExistsError: the directory holds another set.
-        ValueError: settings or text cannot be used, or differ from those of
-            an interrupted build.
+        ValueError: settings or text are unusable, or differ from an
+            interrupted build.
         OSError: the disk is full, or another error of the system.
         RuntimeError: another build writes to the directory, or there is not
             enough memory.
@@ -115,14 +115,14 @@ def build_records(
 
 def _complete_set(output, plan, corpus, overwrite, report):
     """Manifest of a complete set of the same plan, or None to build one."""
-    # With `overwrite` too, this call may have been stopped at its very end.
+    # With `overwrite` too, an earlier call may have stopped at its very end.
     was_completed = clean_up(output)
     if not (as_path(output) / MANIFEST).exists():
         return None
     if overwrite and not was_completed:
         return None
     before = read_plan(output)
-    # The set may come from other releases of the libraries.
+    # Other releases of the libraries may have written the set.
     differs = plan_difference(before, plan, LIBRARIES)
     differs = differs or changed_text(before, corpus.files, report)
     if differs is None:
@@ -136,7 +136,7 @@ def _complete_set(output, plan, corpus, overwrite, report):
 
 
 def _begin(writer, plan, overwrite):
-    """Go on from the finished parts of the same plan, or begin anew."""
+    """Continue from the finished parts of the same plan, or begin anew."""
     directory = writer.building
     count, differs = count_parts(directory), None
     if count:
@@ -154,7 +154,7 @@ def _begin(writer, plan, overwrite):
 
 
 def _build_set(corpus, tokenizer, settings, plan, writer, build_parts):
-    """Build the parts and complete the set; returns its Manifest."""
+    """Build the parts and complete the set; return its Manifest."""
     directory = os.fspath(writer.building)
     kept = "The same command goes on from {} finished part(s)"
     try:
@@ -177,7 +177,7 @@ def _build_set(corpus, tokenizer, settings, plan, writer, build_parts):
     try:
         _check_splits(built, settings)
     except ValueError:
-        writer.clear()  # the parts are of no use
+        writer.clear()  # the parts are useless
         raise
     manifest, names = make_manifest(
         directory, built, tokenizer, settings, corpus, log.bad_text
@@ -189,15 +189,15 @@ def _build_set(corpus, tokenizer, settings, plan, writer, build_parts):
 
 
 def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
-    """Manifest of the set that consists of the given parts.
+    """Manifest of the set with the given parts.
 
     Args:
-        directory: str, of the parts; joined shards are written there too.
+        directory: str, of the parts, and for the joined shards.
         built: list of BuiltPart, in order.
         tokenizer: Tokenizer.
         settings: RecordSettings, resolved.
         corpus: Corpus.
-        bad_text: dict of counts, as of ReadLog.
+        bad_text: dict of counts, see ReadLog.
 
     Returns:
         tuple of Manifest and dict of each shard's file to its temporary name.
@@ -218,17 +218,17 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
         **bad_text,
     }
     written = sum(part.written_unknown for part in built)
-    # Each gives one to three tokens; the manifest has the field if many are
-    # unknown because of it.
+    # Each <unk> gives one to three tokens; the manifest has the field if they
+    # are a large share of the unknown tokens.
     if 5 * written > totals["unknown_tokens"]:
         totals["written_unknown"] = written
     accents = sum(part.dropped_accents for part in built)
-    # The manifest has the field if the command has something to say.
+    # The manifest has the field if the command prints a note.
     if accents_note(accents, totals["characters"]):
         totals["dropped_accents"] = accents
     targets = sum(part.targets for part in built)
     num_records = sum(x.records for part in built for x in part.shards)
-    # The manifest has the field if less than half of their places are filled.
+    # The manifest has the field if targets fill less than half of their places.
     if 2 * targets < settings.num_predict * num_records:
         totals["targets"] = targets
     options = dataclasses.asdict(settings)
@@ -254,7 +254,7 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
 
 
 def _placed_shards(directory, built, settings):
-    """Shards of each split, joined, and their final and temporary names."""
+    """Joined shards of each split, and their final and temporary names."""
     splits, names = {}, {}
     for split in SPLITS:
         shards = []

@@ -13,15 +13,15 @@ from data_pipeline.text.documents import PART_CHARACTERS
 from data_pipeline.text.documents import PartPlanner
 
 _HASHES = 1 << 64
-# An upper bound of the average in any language: shorter text is never assumed
-# to fill a sequence.
+# An upper bound of the average in any language: a text of so many characters
+# per token always fills a sequence.
 _MOST_CHARACTERS_OF_A_TOKEN = 8
 
 
 def piece_characters(documents, settings):
-    """Size of the pieces of a short text that has few documents.
+    """Size of the pieces of a short text with few documents.
 
-    Whole ones could not be held out, or would make the share that is held out
+    Whole documents could not be held out, or would make the held-out share
     several times the fraction.
 
     Args:
@@ -29,8 +29,8 @@ def piece_characters(documents, settings):
         settings: RecordSettings.
 
     Returns:
-        int for `Corpus.divided`; None to keep the documents whole, because the
-        fraction is of at least a quarter of a document, or the text is long.
+        int for `Corpus.divided`; None to keep the documents whole, if the
+        fraction is at least a quarter of a document, or the text is long.
     """
     fraction = settings.validation_fraction
     if not fraction:
@@ -45,7 +45,7 @@ def piece_characters(documents, settings):
 
 
 def _enough(settings):
-    """int, characters that fill a sequence in any language."""
+    """Number of characters that fill a sequence in any language, int."""
     return _MOST_CHARACTERS_OF_A_TOKEN * settings.sequence_length
 
 
@@ -95,10 +95,8 @@ def split_of(number, threshold, seed):
 def validation_threshold(documents, settings):
     """Largest hash of a held-out document, or None to hold out none.
 
-    At least a sequence is held out, however small the fraction, as long as
-    the text has as much to train on.
-
-    Documents are read until each split has enough.
+    At least one sequence is held out, for any fraction, if the text keeps as
+    much for training. Documents are read until each split has enough.
 
     Args:
         documents: function that returns an iterator over all documents.
@@ -108,7 +106,7 @@ def validation_threshold(documents, settings):
         int or None.
 
     Raises:
-        ValueError: the text is a single document, too short to be divided.
+        ValueError: the text is a single document, too short to divide.
     """
     if not settings.validation_fraction:
         return None
@@ -116,7 +114,7 @@ def validation_threshold(documents, settings):
     enough = _enough(settings)
     count, second, highest = 0, -1, -1
     trained_on = held_out = total = 0
-    # The documents of the lowest hashes that together are long enough.
+    # Documents with the lowest hashes that are long enough together.
     heap, held_in_heap = [], 0
     with contextlib.closing(documents()) as stream:
         for number, document in enumerate(stream):

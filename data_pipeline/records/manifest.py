@@ -1,9 +1,9 @@
-"""The manifest of a set of records, and its shards compared with it.
+"""Manifest of a set of records, and the check of the shards against it.
 
-It holds the settings and features of the records, and of every shard the size
-and the checksums of the first and the last record, so that a shard that is
-missing, truncated or another's is found before the first step, without reading
-it. `SHA256SUMS` beside it holds its SHA-256.
+It holds the settings and features of the records. For every shard it holds the
+size and the checksums of the first and the last record. So a missing, truncated
+or exchanged shard is found before the first step, without reading all of it.
+`SHA256SUMS` beside the manifest holds its SHA-256.
 """
 
 import concurrent.futures
@@ -20,7 +20,7 @@ from data_pipeline.records import tfrecord
 from data_pipeline.records.schema import StoredFeature
 from data_pipeline.records.tfrecord import BadRecord
 
-# Increase it when the fields or the records change; others are not read.
+# Increase it when the fields or the records change; other versions are refused.
 FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 # Shards per thread, and threads: a bucket or a network disk takes milliseconds
@@ -31,12 +31,12 @@ _THREADS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """A file of records.
+    """File of records.
 
     `direction` is "forward" or "backward". `first_crc32c` and `last_crc32c` are
-    the checksums in the frames of the first and the last record. `starts` are
-    the records, a tuple of int, that do not follow on the one in front, as the
-    text of another part begins there; empty where the shard is of one part.
+    the checksums in the frames of the first and the last record. `starts`, a
+    tuple of int, are the records that do not continue the record in front: the
+    text of another part begins there. It is empty for a shard of one part.
     """
 
     file: str
@@ -56,13 +56,13 @@ class Manifest:
     Attributes:
         sequence_length: int, T.
         reuse_length: int, tokens at the front, which the memory keeps for the
-            next record, and the stride; 0 = records are independent.
+            next record; also the stride. 0 = records are independent.
         permutation_length: int, tokens that are permuted together.
         num_predict: int, P.
         tokens_per_target: int, K.
         spans: str, of `SPANS`.
         form: "compact", or "frozen": permutations drawn once and stored.
-        both_directions: bool, whether the set has backward shards.
+        both_directions: bool, whether the set has backward shards too.
         end_of_document: bool, whether documents end with <eod>.
         seed: int.
         tokenizer: dict with `sha256`, `vocabulary_size`, `lowercase`,
@@ -72,7 +72,7 @@ class Manifest:
         features: dict of name to StoredFeature.
         splits: dict of split to tuple of Shard.
         totals: dict of counts of the source text.
-        text_format: str, what the text was read as.
+        text_format: str, the format in which the text was read.
         format_version: int.
     """
 
@@ -97,11 +97,11 @@ class Manifest:
 
     @property
     def frame_bytes(self):
-        """int, distance in bytes from one record of a shard to the next."""
+        """Distance in bytes from one record of a shard to the next, int."""
         return self.record_bytes + tfrecord.FRAME_OVERHEAD
 
     def num_records(self, split):
-        """int, the number of records of a split, 0 when it is absent."""
+        """Number of records of a split, 0 if it is absent, int."""
         return sum(shard.records for shard in self.splits.get(split, ()))
 
 
@@ -110,15 +110,15 @@ def read_manifest(directory, check_shards=True):
 
     Args:
         directory: path.
-        check_shards: bool, whether to do as `check_files` of all shards.
+        check_shards: bool, whether to run `check_files` for all shards.
 
     Returns:
         Manifest.
 
     Raises:
         FileNotFoundError: the manifest or a shard is missing.
-        ValueError: the manifest is damaged or of another version, or a shard
-            is not the one of the manifest.
+        ValueError: the manifest is damaged or has another version, or a shard
+            does not match it.
     """
     path = as_path(directory) / MANIFEST
     try:
@@ -138,7 +138,7 @@ def read_manifest(directory, check_shards=True):
         content = json.loads(text)
         version = content.get("format_version")
         manifest = _from_json(content) if version == FORMAT_VERSION else None
-    # Without `SHA256SUMS` it may have been changed by hand.
+    # Without `SHA256SUMS` a user may have changed it.
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}".rstrip(".")
         raise ValueError(
@@ -168,8 +168,8 @@ def check_files(directory, manifest, split=None):
 
     Raises:
         FileNotFoundError: a shard is missing.
-        ValueError: a shard has another size, its first or last record is
-            damaged, or another than was written.
+        ValueError: a shard has another size, or its first or last record is
+            damaged or exchanged.
     """
 
     def check(begin):
@@ -269,7 +269,7 @@ def _from_json(content):
 
 
 def shard_from_json(content):
-    """Shard of the dict of its fields, as JSON holds them."""
+    """Shard from the dict of its fields in JSON."""
     return Shard(**{**content, "starts": tuple(content.get("starts", ()))})
 
 
@@ -279,12 +279,12 @@ def verify_records(directory, split=None, likely=None):
     Args:
         directory: path.
         split: str, or None for all.
-        likely: set of str, the paths of shards to check first. Then none
-            behind the first damaged shard is checked, and no SHA-256.
+        likely: set of str, the paths of shards to check first. Then the check
+            ends at the first damaged shard, and compares no SHA-256.
 
     Returns:
-        list of BadRecord, in order, empty if nothing is damaged. `record` is
-        None of a shard that is none of this set, whatever else is damaged.
+        list of BadRecord, in order, empty if nothing is damaged. For a shard
+        of another set `record` is None, even if it is damaged too.
 
     Raises:
         FileNotFoundError: the manifest or a shard is missing.
@@ -305,11 +305,11 @@ def verify_records(directory, split=None, likely=None):
 
 
 def _verify_shard(path, shard, frame_bytes, with_digest):
-    whole = shard_size(path) // frame_bytes  # names a missing one
+    whole = shard_size(path) // frame_bytes  # raises for a missing shard
     digest = hashlib.sha256() if with_digest else None
     bad = tfrecord.find_bad_records(path, shard.records, frame_bytes, digest)
     is_other = digest and not bad and digest.hexdigest() != shard.sha256
-    # After a lost record the next ones move up: the last one is too early.
+    # After a lost record the next ones move up: the last one comes early.
     is_shifted = 0 < whole < shard.records and tfrecord.read_checksums(
         path, [whole - 1], frame_bytes
     ) == [shard.last_crc32c]

@@ -9,7 +9,7 @@ The files of a part, in the temporary directory of a build:
     train-0.json        counts, and the digest of its text
     train-0.sha256      SHA-256 of these files, written last
 
-Without the last one, or where a file differs from it, there is no part.
+Without the last file, or if a file differs from it, the part is missing.
 """
 
 import dataclasses
@@ -44,24 +44,24 @@ _COUNTS, _LISTING = ".json", ".sha256"
 
 
 class BuiltPart(typing.NamedTuple):
-    """Shards of a part, with counts of its text."""
+    """Shards of a part, and counts of its text."""
 
     split: str
-    number: int  # of the part in its split
+    number: int  # index of the part in its split
     text_digest: str
     shards: list  # of Shard, one for each direction
     documents: int
     characters: int
     tokens: int
     unknown: int
-    written_unknown: int  # occurrences of a literal <unk> in the text
-    dropped_accents: int  # characters that lose one, or are one
+    written_unknown: int  # number of literal <unk> in the text
+    dropped_accents: int  # characters that lose an accent, or are one
     targets: int  # of all records
     sentences: int
 
 
 def finished_part(directory, split, number, documents, tokenizer, settings):
-    """Load a part of the same text that is whole, or build it.
+    """Load a whole part of the same text, or build it.
 
     Args:
         directory: str, of the temporary files.
@@ -87,10 +87,10 @@ def load_part(directory, split, number):
     """Load a part.
 
     Args:
-        directory, split, number: as of `finished_part`.
+        directory, split, number: see `finished_part`.
 
     Returns:
-        BuiltPart, or None if it is not there, whole.
+        BuiltPart, or None if it is missing or not whole.
     """
     name = f"{split}-{number}"
     try:
@@ -131,7 +131,7 @@ def build_part(directory, split, number, documents, tokenizer, settings):
     """Tokenize a part, cut it into sequences, and write its shards.
 
     Args:
-        directory, split, number, documents, tokenizer, settings: as of
+        directory, split, number, documents, tokenizer, settings: see
             `finished_part`.
 
     Returns:
@@ -223,15 +223,15 @@ def write_shard(path, chunks, direction="forward"):
 
 
 def join_shards(directory, shards, most_bytes):
-    """Join shards of successive parts while they fit into a size.
+    """Join shards of successive parts up to a size.
 
     Args:
         directory: str, of the temporary files.
         shards: list of Shard, of one split and direction, in order.
-        most_bytes: int, or None to join none. A shard that is larger stays.
+        most_bytes: int, or None to join none. A larger shard stays as it is.
 
     Yields:
-        Shard; its `starts` are the records where parts begin behind the first.
+        Shard; its `starts` are the first records of all parts but the first.
     """
     group, size = [], 0
     for shard in shards:
@@ -310,7 +310,7 @@ def _encoded_chunks(values, stored, stream_number, settings):
 
 
 def _drawn_permutations(chunk, first_record, stream_number, settings):
-    """Masks and target mappings of records, to be stored."""
+    """Masks and target mappings of records, for storage."""
     import tensorflow as tf
 
     from data_pipeline.objectives import permutation

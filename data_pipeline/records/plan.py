@@ -1,7 +1,7 @@
-"""The plan of a build: everything that determines the bytes of a set.
+"""Plan of a build: everything that determines the bytes of a set.
 
-`build.json` holds it: in the temporary directory while a set is built, and in
-the set with the SHA-256 of the text files.
+`build.json` holds it: in the temporary directory during the build, and in the
+set with the SHA-256 of the text files.
 """
 
 import os
@@ -40,7 +40,7 @@ def make_plan(corpus, tokenizer, settings):
         "on_bad_text": corpus.on_bad_text,
         "text_field": corpus.text_field,
         **vars(settings),
-        # Another release may draw other numbers or give other pieces.
+        # Another release may draw other numbers or split into other pieces.
         "numpy": ".".join(np.__version__.split(".")[:2]),
         "sentencepiece": sentencepiece.__version__,
         "input": list(map(os.path.basename, corpus.files)),
@@ -54,8 +54,8 @@ def write_plan(directory, plan, digests=None):
     Args:
         directory: str.
         plan: dict of `make_plan`.
-        digests: list of str, the SHA-256 of each text file, of a set that is
-            complete.
+        digests: list of str, the SHA-256 of each text file, for a complete
+            set.
     """
     if digests is not None:
         plan = {**plan, _DIGESTS: digests}
@@ -63,7 +63,7 @@ def write_plan(directory, plan, digests=None):
 
 
 def read_plan(directory):
-    """Read the plan in a directory: dict, or None if it cannot be read.
+    """Read the plan in a directory: dict, or None if unreadable.
 
     Args:
         directory: path.
@@ -86,7 +86,7 @@ def plan_difference(before, plan, ignored=()):
         return f"its {PLAN} is missing or damaged"
     for name, value in plan.items():
         old = before.get(name)
-        # The text held nothing that was refused: any choice gives the same set.
+        # No text was refused, so any choice gives the same set.
         is_free = name == "on_bad_text" and old == "refuse"
         if old != value and name not in ignored and not is_free:
             return _in_words(name, old, value, plan["input"])
@@ -94,11 +94,11 @@ def plan_difference(before, plan, ignored=()):
 
 
 def changed_text(before, paths, report):
-    """Message about a text file that is not as in a complete set, or None.
+    """Message about a text file that differs from a complete set, or None.
 
     Args:
-        before: dict of `read_plan`, of the set.
-        paths: list of str, of as many text files.
+        before: dict of `read_plan`, the plan of the set.
+        paths: list of str, as many text files as in the plan.
         report: function of the bytes of text that are compared.
     """
     digests = before.get(_DIGESTS) or []

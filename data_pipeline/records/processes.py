@@ -34,8 +34,8 @@ def build_in_processes(
         settings: RecordSettings, resolved.
         directory: str, of the parts.
         processes: int; the parts do not depend on it.
-        report: function of the number of bytes of text files whose records
-            were finished since its last call.
+        report: function of the number of bytes of text whose records were
+            finished since its last call.
 
     Returns:
         (list of BuiltPart in order, ReadLog).
@@ -66,7 +66,7 @@ def build_in_processes(
 class _Progress:
     """Progress in bytes of text whose records are finished.
 
-    Text is read ahead of that, so the bytes of a part are reported when its
+    Text is read ahead, so the bytes of a part are reported only when its
     records are written.
 
     Args:
@@ -96,7 +96,7 @@ class _Progress:
 
 
 def _run_jobs(jobs, tokenizer, settings, processes):
-    """Build parts, in `processes` processes; yields BuiltParts in order.
+    """Build parts in `processes` processes; yield BuiltParts in order.
 
     Args:
         jobs: iterable of tuples, the first arguments of `finished_part`.
@@ -109,8 +109,8 @@ def _run_jobs(jobs, tokenizer, settings, processes):
             yield finished_part(*job, tokenizer, settings)
         return
     context = multiprocessing.get_context("spawn")
-    # The pipe closes when this process ends, even by SIGKILL, and workers
-    # then exit.
+    # The pipe closes when this process ends, even by SIGKILL; then workers
+    # exit.
     lifeline, alive = context.Pipe(duplex=False)
     executor = concurrent.futures.ProcessPoolExecutor(
         processes,
@@ -143,10 +143,10 @@ _worker: dict[str, typing.Any] = {}
 
 
 def _start_worker(tokenizer, settings, lifeline):
-    # Ctrl-C reaches the whole process group; the parent alone handles it.
+    # Ctrl-C reaches the whole process group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Die with the parent at once, so that no worker writes into the next build:
-    # the thread below may wait long for a library to return. Only on Linux.
+    # On Linux, end at once with the parent, so that no worker writes into the
+    # next build: the thread below may wait long for a library to return.
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     threading.Thread(

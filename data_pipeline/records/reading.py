@@ -17,7 +17,7 @@ from data_pipeline.records.manifest import shard_path
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.tokenization.tokenizer import Tokenizer
 
-# AutoGraph, which no function here needs, triples the time to build a dataset.
+# No function here needs AutoGraph, and it triples the time to build a dataset.
 without_autograph = tf.autograph.experimental.do_not_convert
 
 _BUFFER_BYTES = 1 << 18
@@ -25,11 +25,11 @@ _SERVICE_SECONDS = 10
 
 
 class ReadableRecords:
-    """The readable records of shards, in order, addressed by their position.
+    """Readable records of shards, in order, addressed by their position.
 
-    Positions count the records that are not skipped, twice over: those from
-    `num_records` on are the same records again, so that what begins near the
-    end continues at the beginning.
+    Positions count the records that are not skipped, twice: position
+    `num_records` is the first record again, so that a range near the end
+    continues at the beginning.
 
     Args:
         directory: path.
@@ -49,7 +49,7 @@ class ReadableRecords:
         self.num_records = sum(count)
         self._frame_bytes = frame_bytes
         self._files = np.array(files, dtype=object)
-        # Of each range, twice: its first record in the file and in the split,
+        # For each range, twice: its first record in the file and in the split,
         # its begin and end among the positions.
         self._first, self._index, count = (
             np.tile(np.array(values, np.int64), 2)
@@ -66,7 +66,7 @@ class ReadableRecords:
 
         Returns:
             tuple of int64 tensor and bool tensor, whether the record is the
-            first of a part of the text, or behind one that is left out.
+            first of a part of the text, or follows a skipped record.
         """
         number = tf.searchsorted(self._end, position, side="right")
         begin = tf.gather(self._begin, number)
@@ -74,13 +74,14 @@ class ReadableRecords:
         return index, tf.equal(position, begin)
 
     def sources(self, position):
-        """Find the shards and the numbers in them of records at positions.
+        """Find the shard and the number in it for each position.
 
         Args:
             position: int64 array [n].
 
         Returns:
-            list of (path of the shard, str; number of the record in it, int).
+            list of (path of the shard, str; number of the record in the shard,
+            int).
         """
         numbers = np.searchsorted(self._end, position, "right")
         records = self._first[numbers] + position - self._begin[numbers]
@@ -91,8 +92,8 @@ class ReadableRecords:
         """Paths of the shards that hold consecutive records.
 
         Args:
-            position: int64 array [n], of the first records.
-            count: int, records from each on.
+            position: int64 array [n], positions of the first records.
+            count: int, number of records from each position on.
 
         Returns:
             set of str.
@@ -141,7 +142,7 @@ class ReadableRecords:
 
 def _records_from(file, byte_offset, buffer_size):
     """Dataset of the serialized records of a file from a byte offset on."""
-    # `TFRecordDataset` has no argument for the offset; the operation has.
+    # `TFRecordDataset` has no argument for the offset; the op has one.
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=tf.reshape(file, [1]),
         compression_type="",
@@ -162,7 +163,7 @@ def _good_ranges(directory, shards, skipped):
 
     Returns:
         list of tuple: file, first record in the file, its index in the split,
-        number of records. A part of the text begins a range of its own.
+        number of records. Each part of the text begins a new range.
     """
     skipped_in = {
         file: [bad.record for bad in bads]
@@ -225,7 +226,7 @@ def parse_records(serialized, manifest):
 
 
 def class_first(records, class_segment):
-    """Records with the class token, which is stored last, in front.
+    """Move the class token of records, which is stored last, to the front.
 
     Args:
         records: dict of `parse_records`.
@@ -245,7 +246,7 @@ def class_first(records, class_segment):
 
 
 def tokenizer_of_records(directory, manifest):
-    """The tokenizer that records were built with.
+    """Read the tokenizer that records were built with.
 
     Args:
         directory: path of the records.
@@ -256,7 +257,7 @@ def tokenizer_of_records(directory, manifest):
 
     Raises:
         FileNotFoundError: its file is not beside the records.
-        ValueError: the file is another tokenizer's.
+        ValueError: the file belongs to another tokenizer.
     """
     file = as_path(directory) / TOKENIZER
     settings = manifest.tokenizer
@@ -275,18 +276,19 @@ def tokenizer_of_records(directory, manifest):
 
 
 def checked_rows(batch_size, start_step, first_row, num_rows, replica_batch):
-    """The rows of a batch that are read, and of one element.
+    """Number of rows to read of a batch, and per element.
 
     Args:
         batch_size: int, B.
-        start_step, first_row, num_rows, replica_batch: int, as
-            `PretrainingData.dataset` takes them; the last two may be None.
+        start_step, first_row, num_rows, replica_batch: int, see
+            `PretrainingData.dataset`; the last two may be None.
 
     Returns:
-        (num_rows, replica_batch), int; by default all rows that are left.
+        (num_rows, replica_batch), int; by default all rows from `first_row` on.
 
     Raises:
-        ValueError: the rows do not lie in the batch, or one is out of range.
+        ValueError: the rows are not in the batch, or an argument is out of
+            range.
     """
     num_rows = batch_size - first_row if num_rows is None else num_rows
     replica_batch = num_rows if replica_batch is None else replica_batch
@@ -310,32 +312,32 @@ def checked_rows(batch_size, start_step, first_row, num_rows, replica_batch):
 
 
 def check_service(address):
-    """Check that something answers at the address of a tf.data service.
+    """Check that a tf.data service listens at an address.
 
-    TensorFlow would wait for it for ever, and say nothing.
+    Otherwise TensorFlow would wait for ever, without a message.
 
     Args:
         address: str, "grpc://HOST:PORT".
 
     Raises:
-        ValueError: it is no such address.
-        ConnectionError: nothing answers there within ten seconds.
+        ValueError: the address has another form.
+        ConnectionError: no server replies within ten seconds.
     """
-    found = re.fullmatch(r"grpc://(\[[^\]]+\]|[^:/]+):(\d+)", address)
-    if not found:
+    match = re.fullmatch(r"grpc://(\[[^\]]+\]|[^:/]+):(\d+)", address)
+    if not match:
         raise ValueError(
             "`service` (--data-service) must be the address of a tf.data "
             f"service, as grpc://HOST:PORT. Received: service={address!r}."
         )
-    host, port = found[1].strip("[]"), int(found[2])
+    host, port = match[1].strip("[]"), int(match[2])
     end = time.monotonic() + _SERVICE_SECONDS
     while True:
         try:
             socket.create_connection((host, port), _SERVICE_SECONDS).close()
-        # Of the port, and of the name.
+        # For a bad port or name.
         except (OSError, OverflowError, UnicodeError) as error:
             if time.monotonic() < end and isinstance(error, OSError):
-                time.sleep(0.2)  # it may be starting
+                time.sleep(0.2)  # the service may be starting
                 continue
             raise ConnectionError(
                 f"no tf.data service answers at {address}: {error}. Start its "
@@ -345,11 +347,11 @@ def check_service(address):
 
 
 def on_service(dataset, address):
-    """The same dataset, read by a worker of the tf.data service at an address.
+    """Same dataset, read by a worker of the tf.data service at an address.
 
     The service assigns each element of the source to one worker. The source
-    here has a single element, so one worker reads the whole dataset, in order;
-    datasets of other rows or replicas may be read by other workers.
+    here has a single element, so one worker reads the whole dataset, in order.
+    Other workers may read the datasets of other rows or replicas.
     """
     source = tf.data.Dataset.from_tensors(0)
     return source.flat_map(without_autograph(lambda _: dataset)).apply(

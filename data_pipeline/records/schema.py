@@ -1,7 +1,7 @@
 """Features of stored records and of batches: names, shapes, dtypes.
 
-One table for the writer (`data_pipeline.records.writer`) and the reader
-(`data_pipeline.pretraining`). Nothing here imports TensorFlow.
+The writer (`data_pipeline.records.writer`) and the reader
+(`data_pipeline.pretraining`) share this table. Nothing here imports TensorFlow.
 
 Shapes: B batch, T tokens of the sequence, P targets.
 """
@@ -28,7 +28,7 @@ _MOST_SHARD_BYTES = 2**62
 
 
 class BatchFeature(typing.NamedTuple):
-    """A tensor of a batch: shape in letters, dtype, meaning."""
+    """Tensor of a batch: shape in letters, dtype, meaning."""
 
     shape: str
     dtype: str
@@ -36,7 +36,7 @@ class BatchFeature(typing.NamedTuple):
 
 
 class StoredFeature(typing.NamedTuple):
-    """A feature of a record: values of `dtype`, or bits when `packed`."""
+    """Feature of a record: values of `dtype`, or bits if `packed`."""
 
     dtype: str
     shape: tuple
@@ -44,12 +44,12 @@ class StoredFeature(typing.NamedTuple):
 
     @property
     def num_values(self):
-        """int, the number of values."""
+        """Number of values, int."""
         return math.prod(self.shape)
 
     @property
     def num_bytes(self):
-        """int, the length of the feature's one bytes value."""
+        """Length of the feature's one bytes value, int."""
         if self.packed:
             return (self.num_values + 7) // 8
         return (
@@ -88,12 +88,12 @@ def stored_features(
 ):
     """Features of a record, all of fixed length.
 
-    So all records have one size, and the offset of record i is known.
+    So all records have one size, which gives the offset of record i.
 
     Args:
         sequence_length: int, T.
         num_predict: int, P.
-        vocabulary_size: int; ids take two bytes when they fit.
+        vocabulary_size: int; ids use two bytes if they fit.
         form: "compact", or "frozen", which adds `perm_mask` and
             `target_mapping` as bits.
 
@@ -120,7 +120,7 @@ def stored_features(
 def split_goal(num_predict, sequence_length, reuse_length):
     """Numbers of targets in the reused part and in the new part.
 
-    In proportion to their lengths; for equal halves this is the released
+    They are proportional to the lengths; for equal halves they are the released
     `num_predict - num_predict // 2` and `num_predict // 2`.
 
     Returns:
@@ -189,8 +189,7 @@ def check_lengths(
 class RecordSettings(Settings):
     """Settings of a record set.
 
-    None stands for a default that follows from the other settings, see
-    `resolved`.
+    None means a default that follows from the other settings, see `resolved`.
     """
 
     sequence_length: int = setting(512, "tokens of a record", POSITIVE)
@@ -237,11 +236,11 @@ class RecordSettings(Settings):
 
     @property
     def shard_bytes(self):
-        """int, most bytes of a joined shard, or None to join none."""
+        """Most bytes of a joined shard, int, or None to join none."""
         if self.shard_size is None:
             return None
-        found = _SIZE.fullmatch(self.shard_size.strip())
-        number = float(found[1]) * _UNITS[found[2].upper()] if found else 0
+        match = _SIZE.fullmatch(self.shard_size.strip())
+        number = float(match[1]) * _UNITS[match[2].upper()] if match else 0
         if not 1 <= number < _MOST_SHARD_BYTES:
             raise ValueError(
                 "`shard_size` must be a number of bytes, such as 256MB or 1GB. "
@@ -251,16 +250,16 @@ class RecordSettings(Settings):
 
     @property
     def form(self):
-        """str, "compact" or "frozen"."""
+        """Form of the records, "compact" or "frozen"."""
         return "frozen" if self.frozen else "compact"
 
     @property
     def directions(self):
-        """tuple of str."""
+        """Directions of the records, tuple of str."""
         return DIRECTIONS[: 2 if self.both_directions else 1]
 
     def resolved(self):
-        """These settings with every default filled in.
+        """Settings with every default filled in.
 
         Returns:
             RecordSettings.
@@ -278,7 +277,7 @@ class RecordSettings(Settings):
         if num_predict is None:
             num_predict = max(1, self.sequence_length // self.tokens_per_target)
         check_lengths(self.sequence_length, reuse, permutation, num_predict)
-        _ = self.shard_bytes  # refused before the text is read
+        _ = self.shard_bytes  # refuse bad values before reading text
         return dataclasses.replace(
             self,
             reuse_length=reuse,

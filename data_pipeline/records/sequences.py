@@ -1,8 +1,9 @@
 """Documents -> one stream of tokens -> [reused half | A sep B sep cls].
 
-Consecutive sequences overlap: each starts `reuse_length` tokens after the one
-before, however long its parts A and B are. So a memory of the first
-`reuse_length` tokens of a sequence holds the tokens right before the next one.
+Consecutive sequences overlap: each starts `reuse_length` tokens after the
+previous one, for any lengths of A and B. So a memory of the first
+`reuse_length` tokens of a sequence holds the tokens right before the next
+sequence.
 
 Shapes: N tokens of the stream, S sequences, T tokens of a sequence.
 """
@@ -63,7 +64,7 @@ def join_documents(token_ids, lengths, sentences, end_of_document=True):
     ends = np.cumsum(lengths)
     starts = (ends - lengths)[lengths > 0]
     if end_of_document:
-        # Each earlier document with tokens shifts the starts by its <eod>.
+        # Each earlier document that has tokens shifts the starts by its <eod>.
         tokens = np.bincount(document, lengths, len(sentences))
         tokens = tokens.astype(np.int64)
         before = np.cumsum(tokens > 0) - (tokens > 0)
@@ -96,10 +97,10 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
     A begins after the reused tokens and ends with a sentence. With
     probability 1/2 B follows on A (`is_next` 1), else B is a random piece of
     the stream that begins and ends with sentences (`is_next` 0). The longer
-    of the two is truncated on its right until both fit. Where a sentence is
-    longer than that, a random B begins within it.
+    of the two is truncated on its right until both fit. If a sentence is
+    longer than the room, a random B begins within it.
 
-    With `reuse_length` 0 the next sequence begins behind A, or behind B if it
+    With `reuse_length` 0 the next sequence begins behind A, or behind B if B
     follows on A.
 
     Args:
@@ -109,7 +110,7 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
         rng: numpy.random.Generator, the only source of randomness.
 
     Returns:
-        Sequences, S = 0 where the stream is too short.
+        Sequences, S = 0 if the stream is too short.
 
     Source: `create_tfrecords`, `_split_a_and_b`.
     """
@@ -119,8 +120,8 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
     draws = _Draws(rng)
     tokens, segments, labels = [], [], []
     begin = 0
-    # The last token of the stream is never used: the released code needs the
-    # token after each one for its next-token targets.
+    # The last token of the stream is never used: the released code needs a next
+    # token for each token, for its next-token targets.
     while begin + sequence_length <= len(data):
         pair = split_a_and_b(
             len(data), starts, begin + reuse_length, room, draws
@@ -146,7 +147,7 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
 
 
 class _Draws:
-    """Single draws, from blocks of a generator: ten times as fast."""
+    """Single draws from blocks of a generator, ten times as fast."""
 
     def __init__(self, rng):
         blocks = (rng.random(4096).tolist() for _ in itertools.count())
@@ -173,7 +174,7 @@ def split_a_and_b(num_tokens, sentence_starts, begin, room, rng):
         num_tokens: int, N.
         sentence_starts: list of int, as in Stream.
         begin: int, the offset of A.
-        room: int, the number of tokens of A and B together.
+        room: int, number of tokens of A and B together.
         rng: `random` and `integers` of a numpy.random.Generator.
 
     Returns:
@@ -200,8 +201,8 @@ def split_a_and_b(num_tokens, sentence_starts, begin, room, rng):
         b_end = b_begin + wanted
         before = bisect.bisect_right(sentence_starts, b_begin)
         start = sentence_starts[before - 1] if before else 0
-        # Unlike the release: B would always be the same few beginnings of
-        # sentences where a text has few of them.
+        # This differs from the release: in a text with few sentences, B
+        # would always begin at the same few places.
         if b_begin - start < room:
             b_begin = start
         after = bisect.bisect_left(sentence_starts, b_end)
@@ -218,7 +219,7 @@ def split_a_and_b(num_tokens, sentence_starts, begin, room, rng):
 
 
 def _trim(a_length, b_length, room):
-    """Lengths after truncating the longer by one token at a time; ties: B."""
+    """Truncate the longer length by one token at a time; ties: B."""
     excess = a_length + b_length - room
     if excess <= 0:
         return a_length, b_length

@@ -1,7 +1,7 @@
 """Sampling of targets: spans, about 1 token in `tokens_per_target`.
 
-Each half of a sequence is sampled on its own, so that the reused half and the
-new half both have their share of targets.
+Each half of a sequence is sampled on its own, so both the reused and the new
+half get their share of targets.
 
 Shapes: S sequences, T tokens of a sequence, H tokens of a half, W words, V
 vocabulary.
@@ -44,15 +44,15 @@ def sample_targets(
     A span has length n in 1..5 with probability ~ 1/n. It begins with a word,
     at a random offset in a context `tokens_per_target` times as long.
 
-    "words" takes n whole words, as the release intended: never a part of a
+    "words" selects n whole words, as the release intended: never a part of a
     word, a special token, <unk>, or a word that the edge of the half may have
     cut. Only a word that was cut at the end of A or B, to make the two fit,
-    counts as whole. If spans leave the goal unmet, further whole words are
+    counts as whole. If the spans do not reach the goal, further whole words are
     added as long as one fits. "single_words" is the same with n = 1.
 
-    "subwords" takes n tokens, as the released code does: its loop tests the
-    first token of the span where the last was meant. If spans leave the goal
-    unmet, random single tokens are added. <sep> and <cls> can be drawn; the
+    "subwords" selects n tokens, as the released code does: its loop tests the
+    span's first token where the last was meant. If the spans do not reach the
+    goal, random single tokens are added. <sep> and <cls> can be drawn; the
     reader drops them.
 
     Args:
@@ -60,7 +60,7 @@ def sample_targets(
         starts_word: bool array [V], whether a piece begins a word.
         rng: numpy.random.Generator, the only source of randomness.
         reuse_length: int, length of the first half; 0 = one half only.
-        num_predict: int, most targets of a sequence.
+        num_predict: int, most targets per sequence.
         tokens_per_target: int, K.
         spans: "words", "subwords" or "single_words".
         is_reversed: bool, whether the tokens are in reversed order; words are
@@ -70,7 +70,7 @@ def sample_targets(
         bool array [S, T], True = target.
 
     Raises:
-        ValueError: `spans` is none of them.
+        ValueError: `spans` is another value.
 
     Source: `_sample_mask`, `create_tfrecords`.
     """
@@ -110,7 +110,8 @@ def _sample_words(
         words, goal, tokens_per_target, rng, longest_span
     )
     fill_with_words(words, taken, room, rng)
-    # +1 where a taken word begins, -1 behind its end; their sum is 1 inside.
+    # +1 where a taken word begins, -1 behind its end; the running sum is 1
+    # inside.
     num_rows, length = starts.shape
     edges = np.zeros(num_rows * (length + 1), np.int8)
     edges[words.begins[:-1][taken[:-1]]] += 1
@@ -141,9 +142,9 @@ _SAMPLERS = {
 class Words(typing.NamedTuple):
     """Words of all rows, one row after the other.
 
-    Offsets count through the rows with a stride of H + 1: token t of row s
-    has the offset s (H + 1) + t, so that words of different rows never touch.
-    A sentinel behind all words, never chosen, ends the lists.
+    Offsets run through the rows with a stride of H + 1: token t of row s has
+    the offset s (H + 1) + t, so words of different rows never touch. A
+    sentinel behind all words, never chosen, ends the lists.
 
     `begins` and `ends` are int64 [W + 1]. `first` is int64 [S + 1]: the words
     of row s are `first[s]` to `first[s + 1]`. `next_word` is int64 [S, H + 1]:
@@ -174,7 +175,7 @@ def whole_words(starts, special):
     stride = length + 1
     row, start = np.nonzero(starts)
     before = np.cumsum(special, dtype=np.int32)[row * length + start]
-    # A special start counts as special in its own word only.
+    # A special first token counts in its own word only.
     before -= special[row, start]
     whole = (row[:-1] == row[1:]) & (before[:-1] == before[1:])
     row, begins, ends = row[:-1][whole], start[:-1][whole], start[1:][whole]
@@ -197,9 +198,9 @@ def sample_spans(
 ):
     """Sample spans of whole words, in reading order, in all rows at once.
 
-    The context of a span of n words has the average length of
-    `tokens_per_target` spans of n words, so that halves are covered to their
-    end, whatever the number of pieces of a word.
+    The context of a span of n words is on average as long as
+    `tokens_per_target` spans of n words. So halves are covered to their end,
+    for any number of pieces per word.
 
     Args:
         words: Words.
@@ -210,7 +211,7 @@ def sample_spans(
 
     Returns:
         tuple of bool array [W + 1], True = taken, and int64 array [S], the
-        goal less the tokens taken in each row.
+        goal minus the tokens taken in each row.
     """
     num_rows, stride = words.next_word.shape
     sizes = np.append(0, np.cumsum(words.ends - words.begins))
@@ -233,7 +234,7 @@ def sample_spans(
         rows, word, wanted = rows[on], word[on], wanted[on]
         right = (context - left)[on]
         used = _take_words(words, taken, word, wanted, room[rows])
-        # Where not even one word fits, the span is left out.
+        # If not even one word fits, the span is dropped.
         end = np.where(used > 0, words.begins[word] + used, words.ends[word])
         room[rows] -= used
         cursor[rows] = end - rows * stride + right
@@ -272,7 +273,7 @@ def fill_with_words(words, taken, room, rng):
     """
     first, count = words.first[:-1], np.diff(words.first)
     rows = np.flatnonzero((room > 0) & (count > 0))
-    # Most draws fit; the other rows are left to the exact search below.
+    # Most draws fit; the exact search below completes the other rows.
     for _ in range(2 * int(room.max(initial=0))):
         draws = rng.random(len(rows))
         word = first[rows] + (draws * count[rows]).astype(np.int64)
@@ -284,7 +285,7 @@ def fill_with_words(words, taken, room, rng):
         if not len(rows):
             return
     for row in rows.tolist():
-        # A word too long now stays too long, as the room only shrinks.
+        # A word that is too long now stays too long: the room only shrinks.
         in_row = slice(words.first[row], words.first[row + 1])
         size = words.ends[in_row] - words.begins[in_row]
         fits = ~taken[in_row] & (size <= room[row])
@@ -297,7 +298,7 @@ def fill_with_words(words, taken, room, rng):
 
 
 def sample_subwords(begins, length, goal, tokens_per_target, draws):
-    """Sample spans of tokens of one half as the released code does.
+    """Sample spans of tokens in one half, as the released code does.
 
     Args:
         begins: list of int, offsets of the words.
@@ -331,7 +332,7 @@ def sample_subwords(begins, length, goal, tokens_per_target, draws):
 
 
 def _uniforms(rng):
-    """Floats in [0, 1); drawing them in blocks is 20 times as fast."""
+    """Floats in [0, 1), drawn in blocks, which is 20 times as fast."""
     return itertools.chain.from_iterable(
         rng.random(4096).tolist() for _ in itertools.count()
     )

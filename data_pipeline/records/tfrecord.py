@@ -1,11 +1,11 @@
 """TFRecord framing and tf.train.Example, for records of one size.
 
-All records of a set have the same size, so a shard is a matrix of bytes, which
-NumPy writes and checks without TensorFlow.
+All records of a set have the same size, so a shard is a matrix of bytes. NumPy
+writes and checks it without TensorFlow.
 
-The checksums find every flipped byte, but not that whole records are missing,
-or another's. So the checksums of a file's first and last record are kept
-elsewhere, in the manifest of the set.
+The checksums find every flipped byte, but not missing or exchanged records. So
+the manifest of the set keeps the checksums of each file's first and last
+record.
 
 Shapes: n records, L bytes of a record, F = L + 16 bytes of its frame: length
 (8), its checksum (4), the record, its checksum (4).
@@ -30,7 +30,7 @@ OTHER_FILE = "another file than was built"
 
 
 class BadRecord(typing.NamedTuple):
-    """A damaged record, or with `record` None a file of other content."""
+    """Damaged record, or with `record` None a file of other content."""
 
     file: str
     record: int | None
@@ -47,7 +47,7 @@ class BadRecord(typing.NamedTuple):
 
 
 def example_template(features):
-    """A serialized tf.train.Example whose features are bytes of fixed length.
+    """Serialized tf.train.Example whose features are bytes of fixed length.
 
     Keys are sorted, as by `SerializeToString(deterministic=True)`.
 
@@ -145,9 +145,9 @@ def find_bad_records(path, num_records, frame_bytes, digest=None):
 
     Args:
         path: str.
-        num_records: int, how many it must have.
+        num_records: int, the expected number.
         frame_bytes: int, F.
-        digest: object of hashlib that takes all bytes of the file, or None.
+        digest: object of hashlib, updated with all bytes of the file, or None.
 
     Returns:
         list of BadRecord, in order.
@@ -183,24 +183,24 @@ def read_checksums(path, records, frame_bytes):
         frame_bytes: int, F.
 
     Returns:
-        list of int, or of BadRecord where a record is damaged or cut off.
+        list of int, or of BadRecord for a damaged or truncated record.
     """
-    found = []
+    checksums = []
     with as_path(path).open("rb") as file:
         for record in records:
             file.seek(record * frame_bytes)
             frame = np.frombuffer(file.read(frame_bytes), np.uint8)
             if len(frame) < frame_bytes:
-                found.append(_bad(path, record, frame_bytes, "cut off"))
+                checksums.append(_bad(path, record, frame_bytes, "cut off"))
             elif find_bad_frames(frame[None])[0]:
-                found.append(_bad(path, record, frame_bytes))
+                checksums.append(_bad(path, record, frame_bytes))
             else:
-                found.append(stored_checksum(frame))
-    return found
+                checksums.append(stored_checksum(frame))
+    return checksums
 
 
 def read_record(path, record, frame_bytes):
-    """Read one record of a file, from wherever `as_path` finds it.
+    """Read one record of a file, wherever `as_path` finds it.
 
     Args:
         path: str.
@@ -208,7 +208,7 @@ def read_record(path, record, frame_bytes):
         frame_bytes: int, F.
 
     Returns:
-        bytes of the record [L], or BadRecord if it is damaged or cut off.
+        bytes of the record [L], or BadRecord if it is damaged or truncated.
     """
     begin = record * frame_bytes
     frame = read_range(path, begin, begin + frame_bytes)
@@ -228,21 +228,21 @@ def find_bad_ends(path, shard, frame_bytes):
         frame_bytes: int, F.
 
     Returns:
-        list of BadRecord, of which `record` is None where the record is whole,
-        but another than was written.
+        list of BadRecord. Its `record` is None if the record is whole, but not
+        the one that was written.
     """
     expected = (shard.first_crc32c, shard.last_crc32c)
-    found = read_checksums(path, (0, shard.records - 1), frame_bytes)
+    checksums = read_checksums(path, (0, shard.records - 1), frame_bytes)
     other = BadRecord(path, None, 0, OTHER_FILE)
     return [
         x if isinstance(x, BadRecord) else other
-        for x, checksum in zip(found, expected, strict=True)
+        for x, checksum in zip(checksums, expected, strict=True)
         if x != checksum
     ]
 
 
 def stored_checksum(frame):
-    """The checksum at the end of the frame of a record, int.
+    """Checksum at the end of a record's frame, int.
 
     Args:
         frame: uint8 array [F].

@@ -1,4 +1,4 @@
-"""The directory of a set: one build at a time, complete or not there.
+"""Directory of a set: one build at a time, complete or absent.
 
 A set is a directory:
 
@@ -9,9 +9,10 @@ A set is a directory:
     train-00000.tfrecord      ... forward shards first, then backward ones
     validation-00000.tfrecord
 
-The checksums of TFRecord find every flipped byte, but not a shard that is
-missing, another's or truncated between two records. The manifest does: it is
-checked before the first record is read, and gets its name last.
+The checksums of TFRecord find every flipped byte, but not a missing or
+exchanged shard, nor one that is truncated between two records. The manifest
+finds these. It is checked before the first record is read, and gets its name
+last.
 """
 
 import contextlib
@@ -42,8 +43,8 @@ from data_pipeline.records.plan import PLAN
 TOKENIZER = "spiece.model"
 _BUILDING = ".building"
 # In the temporary directory: the locked file, the owner of the lock, and the
-# final names of the files of a set that is complete with their temporary ones,
-# or None for shards of a set before.
+# names of the files of a complete set, final name to temporary name, or to None
+# for shards of an earlier set.
 _LOCK, _OWNER, _PLACING = "lock", "owner", "placing.json"
 _SHARD = re.compile(r"(train|validation)-\d{5,}\.tfrecord")
 
@@ -52,25 +53,24 @@ class RecordSetWriter:
     """Context manager in which one process builds a set in a directory.
 
     The files are written to a temporary directory, `building`, until `finish`
-    gives them their names. Leaving without `finish` keeps finished parts for a
-    later writer; without any, nothing is left. A lock keeps out other writers,
-    also on other machines that share the disk, and ends with the process that
-    holds it.
+    gives them their names. Without `finish`, finished parts stay for a later
+    writer; if there are none, nothing stays. A lock keeps out other writers,
+    also on other machines that share the disk, and ends with its process.
 
     Args:
-        directory: path; nothing can be locked in a bucket, which is warned of.
+        directory: path; a bucket has no locks, which gives a warning.
         model_proto: bytes of the tokenizer's model.
         overwrite: bool, whether to replace a complete set, as the last step,
-            and other files that have the names of a set.
+            and other files with the names of a set.
 
     Attributes:
         building: path of the temporary directory.
 
     Raises:
-        FileExistsError: the directory holds a set already, or files that have
-            the names of a set.
-        RuntimeError: another process is writing a set to the directory, or
-            its disk knows no locks.
+        FileExistsError: the directory holds a set already, or files with the
+            names of a set.
+        RuntimeError: another process is writing a set to the directory, or its
+            disk has no locks.
     """
 
     def __init__(self, directory, model_proto, overwrite=False):
@@ -97,7 +97,7 @@ class RecordSetWriter:
         self._held.close()
 
     def clear(self, is_kept=lambda path: False):
-        """Remove temporary files, but not the lock, which is still held.
+        """Remove temporary files, but keep the lock.
 
         Args:
             is_kept: function of a path, for files to keep. Default none.
@@ -132,7 +132,7 @@ class RecordSetWriter:
         """Give the files of a complete set their names, the manifest last.
 
         A writer that is stopped meanwhile leaves the list of names, and the
-        next one gives the names that are left.
+        next writer gives the remaining names.
         """
         try:
             names = read_json_object(self.building / _PLACING)
@@ -142,7 +142,7 @@ class RecordSetWriter:
         if manifest.exists():
             remove(self.directory / MANIFEST)
             _flush_directory(self.directory)
-            # A list from elsewhere may name any file.
+            # A list of unknown origin may name any file.
             for name in filter(_is_of_a_set, names):
                 path = self.directory / name
                 temporary = self.building / os.path.basename(names[name] or "")
@@ -157,14 +157,14 @@ class RecordSetWriter:
         remove(self.building / _PLACING)
 
     def _old_shards(self):
-        """Names of the shards of the set that is replaced, list of str."""
+        """Names of the shards of the replaced set, list of str."""
         with contextlib.suppress(ValueError):  # its listing is damaged
             names = verify_checksums(self.directory, names=[])
             return list(filter(_SHARD.fullmatch, names))
         return []
 
     def _clear_unfinished(self):
-        """Remove half-written files, and all if there is no finished part."""
+        """Remove half-written files, and all files without a finished part."""
         is_begun = (self.building / _PLACING).exists() or (
             count_parts(self.building) > 0
         )
@@ -173,7 +173,7 @@ class RecordSetWriter:
             remove(self.building)
 
     def _claim(self, held):
-        """Make the temporary directory, and hold its lock."""
+        """Make the temporary directory, and lock it."""
         if not is_remote(self.building) and self.building.is_symlink():
             raise FileExistsError(
                 f"{self.building} is a link, not a directory. Remove it."
@@ -219,10 +219,10 @@ class RecordSetWriter:
 
 
 def clean_up(directory):
-    """Do what a writer that was killed has left to do.
+    """Finish the work of a killed writer.
 
-    A set whose files were being placed is completed; temporary files other than
-    finished parts are removed.
+    Complete a set whose files were being placed; remove temporary files other
+    than finished parts.
 
     Args:
         directory: path.

@@ -50,7 +50,7 @@ def open_tree(path):
 
     Raises:
         FileNotFoundError: `path` does not exist.
-        ValueError: an archive is damaged, or it is a pipe or a device.
+        ValueError: an archive is damaged, or `path` is a pipe or a device.
     """
     path = as_path(with_home(os.fspath(path)))
     if path.is_dir():
@@ -69,7 +69,7 @@ def open_tree(path):
 
 
 def is_archive(path):
-    """Whether a file is an archive by its name, perhaps also by its content.
+    """Whether a file is an archive by its name, or for some names its content.
 
     Args:
         path: path of `as_path`.
@@ -133,7 +133,7 @@ class Tree:
         """Sorted names of the files that match a pattern.
 
         Args:
-            pattern: str, a folder that is none, and a name that is one.
+            pattern: str, a literal folder and a pattern for the name.
         """
         if self._archive is not None:
             return fnmatch.filter(self._names, pattern)
@@ -160,7 +160,7 @@ class Tree:
                 yield decompressed(file, name, self.path)
             return
         path = self.place(name)
-        # Not `fsspec.open`, which takes "[1]" in a name for a pattern.
+        # `fsspec.open` would treat "[1]" in a name as a pattern.
         with local_copy(path) as copy, copy.open("rb") as file:
             yield decompressed(file, name, path)
 
@@ -219,7 +219,7 @@ class Tree:
             ValueError: a file is not UTF-8; the message names the line.
         """
         if isinstance(self._archive, tarfile.TarFile):
-            # Front to back: seeking back would decompress all again.
+            # Front to back: seeking back would decompress everything again.
             names = sorted(names, key=lambda x: self._members[x].offset_data)
         for name in names:
             with self.open(name) as file:
@@ -228,10 +228,10 @@ class Tree:
 
 @functools.lru_cache(maxsize=4)
 def _archive(path, version):
-    """Tree of an archive, cached, as listing may decompress all of it."""
+    """Tree of an archive, cached: listing may decompress all of it."""
     with contextlib.ExitStack() as stack:
         with local_copy(path) as copy:
-            # Stays open when the copy of a file in a bucket is removed.
+            # It stays open when the local copy of a bucket's file is removed.
             file = stack.enter_context(copy.open("rb"))
         with damage_named(path):
             tree = Tree(path, archive=_opened(path, file))
@@ -256,11 +256,11 @@ def _opened(path, file):
 def _members(archive):
     """dict of the name of each file of an archive to its ZipInfo or TarInfo."""
     if isinstance(archive, zipfile.ZipFile):
-        # Some programs of Windows write backslashes.
+        # Some Windows programs write backslashes.
         files = {x.filename.replace("\\", "/"): x for x in archive.infolist()}
     else:
         files = {x.name: x for x in archive if not x.isdir()}
-    # Names may begin with "./". In a .zip, those of folders end with "/".
+    # Names may begin with "./". In a .zip, names of folders end with "/".
     named = {
         posixpath.normpath(name): file
         for name, file in files.items()
@@ -270,13 +270,13 @@ def _members(archive):
 
 
 def _is_data(name):
-    """Whether a file is not one of the metadata of macOS, nor hidden."""
+    """Whether a file is neither hidden nor metadata of macOS."""
     is_hidden = posixpath.basename(name).startswith(".")
     return not is_hidden and not name.startswith("__MACOSX/")
 
 
 def _decoded(data, place, first_line=1):
-    """The text of UTF-8 bytes, without a byte order mark.
+    """Decode UTF-8 bytes, without a byte order mark.
 
     Args:
         data: bytes.
@@ -308,8 +308,8 @@ def parse_json(text, place, first_line=1):
         first_line: int, the number of the first line.
 
     Raises:
-        ValueError: the text is empty, or it is broken, where the message
-            names the row.
+        ValueError: the text is empty, or it is broken; then the message names
+            the row.
     """
     if not text.strip():
         raise ValueError(f"{place}: the file is empty.")

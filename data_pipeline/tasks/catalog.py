@@ -18,7 +18,7 @@ _ID = ("id", "index", "idx")
 
 
 def _own(name, columns, metrics, description, **changes):
-    """TaskSpec of your own tables."""
+    """TaskSpec for your own tables."""
     settings = {
         "kind": "classification",
         "reader": "table",

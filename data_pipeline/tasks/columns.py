@@ -1,7 +1,7 @@
 """Columns of a table and their roles in a task.
 
-The roles are given by the user, told by usual names, or guessed: where the
-names are not the usual ones and only one column can be meant.
+The user gives the column of a role, or the column has a usual name. Otherwise
+it is guessed, if only one column fits.
 """
 
 import itertools
@@ -16,8 +16,8 @@ from data_pipeline.text.lines import BYTE_ORDER_MARK
 _LABEL_ROLES = ("label", "relevance", "target")
 _TEXT_ROLES = ("text", "text_pair")
 _LONGEST_NAME = 40  # characters of a column's name, or of a class
-_NAME_ROWS = 20  # that tell names from an example
-_GUESS_ROWS = 5000  # that a guess looks at
+_NAME_ROWS = 20  # rows that decide between names and an example
+_GUESS_ROWS = 5000  # rows that a guess is based on
 _MOST_CLASSES = 200
 _DIVIDED = re.compile("[,;\t]").split
 _LABELS = frozenset(
@@ -40,8 +40,8 @@ def parse_columns(task, columns):
         task: TaskSpec.
         columns: "text=review,label=stars", or a dict of role to the name of a
             column, or None. A number is the index of a column from 0;
-            `title+body` joins the texts of two columns. Only a comma before
-            a role and "=" divides, so that names may hold both.
+            `title+body` joins the texts of two columns. A comma separates only
+            before a role and "=", so names may contain both.
 
     Returns:
         dict of role to str.
@@ -72,12 +72,12 @@ def parse_columns(task, columns):
 class Columns:
     """Columns of a table by their roles.
 
-    A table has a header if its first row holds a name expected by the task or
-    given by the user, or numbers all columns from 0. A number given by the user
-    is not such a name, since it may equal a label in the first row. Where all
-    columns are given by number, a header needs a usual name in each of them,
-    since a text or a label may be such a name. Without a header, columns are
-    found by their indices.
+    A table has a header if its first row holds a usual name of the task or a
+    name from the user, or numbers all columns from 0. A number from the user
+    does not count as a name: it may equal a label in the first row. If the user
+    gives all columns by number, a header needs a usual name in each of them,
+    since a text or a label may equal a usual name. Without a header, indices
+    select the columns.
 
     Args:
         table: Table.
@@ -86,7 +86,7 @@ class Columns:
         is_test: bool, whether labels may be missing. Default False.
 
     Raises:
-        ValueError: a column is missing, or its name is there twice.
+        ValueError: a column is missing, or its name occurs twice.
     """
 
     def __init__(self, table, task, columns, is_test=False):
@@ -108,8 +108,8 @@ class Columns:
 
         Yields:
             (row, values): int, and a dict of each role to a str, or None if
-            the table lacks the column; for several columns of the label to
-            the list of those that have a 1.
+            the table lacks the column. If the label has several columns, its
+            value is the list of the columns with a 1.
 
         Raises:
             ValueError: a row is broken, too short or, in tables of your own,
@@ -145,12 +145,12 @@ class Columns:
             yield number, values
 
     def _is_header_again(self, cells, number):
-        """Whether a row of your own table has the names of the columns.
+        """Whether a row of your own table repeats the header.
 
-        So it is where files were joined.
+        Joined files have such rows.
 
         Raises:
-            ValueError: it has other names, or in another order.
+            ValueError: the names or their order differ.
         """
         longest = max(_LONGEST_NAME, *map(len, self._folded))
         if (
@@ -222,7 +222,7 @@ class Columns:
         return has_name or names == [str(n) for n in range(max(2, len(names)))]
 
     def _are_numbered(self):
-        """Whether the user gave all columns that are needed, by number."""
+        """Whether the user gave all needed columns by number."""
         return all(part.isdecimal() for _, part in self._parts) and all(
             role in self._given
             for role in self._task.columns
@@ -238,9 +238,9 @@ class Columns:
         return part.isdecimal() and int(part) < len(self._folded)
 
     def _warn_of_names(self):
-        """Warn where columns are given by number and the first row has names.
+        """Warn if columns are given by number and the first row has names.
 
-        It is read as an example all the same: a text may be such a name.
+        The row is still read as an example: a text may equal a name.
         """
         is_usual = any(self._is_usual(*part) for part in self._parts)
         has_labels = not self._is_test and any(
@@ -318,7 +318,7 @@ class Columns:
         )
 
     def _title(self):
-        """The text of a first row that is no header but a title, or ""."""
+        """Text of a first row that is a title and no header, or ""."""
         if self._table.is_named:
             return ""
         first, *below = (
@@ -351,7 +351,7 @@ class Columns:
             for key in keys.get(role, ())
         }
         used = dict.fromkeys(itertools.chain(*keys.values()))
-        # Of joined columns some may be empty.
+        # Some of several joined columns may be empty.
         needed = [key for key in keys.values() if not optional.issuperset(key)]
 
         def read(row):
@@ -386,7 +386,7 @@ class Columns:
         def read(row):
             if all(row[key] in (None, "") for key in keys):
                 return None
-            found = []
+            names = []
             for key in keys:
                 name = key if table.is_named else table.names[key]
                 flag = row[key] or "0"
@@ -398,8 +398,8 @@ class Columns:
                         f"{row[key]!r}."
                     )
                 if flag:
-                    found.append(name)
-            return found
+                    names.append(name)
+            return names
 
         return read
 
@@ -422,7 +422,7 @@ def _getter(key):
 
 
 def _cell_text(value, key, may_be_list=False):
-    """The text of a value of JSON, or a list of texts; None without any."""
+    """Text of a JSON value, or a list of texts; None for a missing value."""
     if may_be_list and isinstance(value, list):
         texts = (_cell_text(x, key) for x in value)
         return [text for text in texts if text is not None]
@@ -438,7 +438,7 @@ def _cell_text(value, key, may_be_list=False):
 
 
 def guess_columns(table, task, given):
-    """Find the columns of a table that are neither given nor told by a name.
+    """Find the columns of a table; guess those without a usual name.
 
     Args:
         table: Table.
@@ -446,8 +446,8 @@ def guess_columns(table, task, given):
         given: dict of `parse_columns`.
 
     Returns:
-        dict of role to the column's name, str; empty where the names tell all
-        columns, or no guess is certain.
+        dict of role to the column's name, str; empty if all columns have usual
+        names, or no guess is certain.
     """
     known = _known(table, task, given)
     needed = _needed(task, known)
@@ -470,7 +470,7 @@ def guess_columns(table, task, given):
 
 
 def named_column(table, names):
-    """The column of a table that has one of some names, str or None.
+    """Column of a table with one of some names, str or None.
 
     Args:
         table: Table.
@@ -487,8 +487,8 @@ def has_columns(table, task, columns):
     Args:
         table: Table.
         task: TaskSpec.
-        columns: dict of `parse_columns`. Numbers count where the table's own
-            names do not tell the columns.
+        columns: dict of `parse_columns`. Numbers count if the table's columns
+            have no usual names.
 
     Returns:
         bool.
@@ -521,12 +521,12 @@ def is_header(rows):
 
 
 def _needed(task, known):
-    """Roles that a table must have, but for those known, a list."""
+    """List of the required roles that are not known yet."""
     return [x for x in task.columns if x not in {*known, *task.optional}]
 
 
 def _known(table, task, given):
-    """dict of role to column, of those given or of a usual name."""
+    """dict of role to column: columns given, or with a usual name."""
     known = {}
     for role, names in task.columns.items():
         column = named_column(table, names)
@@ -558,7 +558,7 @@ def _shown(value):
 
 
 def _guess(free, needed, kind):
-    """dict of role to column of all roles that are needed, or None."""
+    """dict of role to column for all needed roles, or None."""
     guessed = {}
     if "label" in needed:
         label = _label(free, kind)
@@ -609,7 +609,7 @@ def _is_number(cell):
 
 
 def _is_numbers(values):
-    """Whether these are numbers, but not the numbers of the rows."""
+    """Whether the values are numbers, but not row numbers."""
     if not values or not all(map(_is_number, values)):
         return False
     numbers = list(map(float, values))
@@ -631,6 +631,6 @@ def _is_flags(values):
 
 
 def _is_text(values):
-    """Whether these look like texts: several words each, mostly distinct."""
+    """Whether the values look like texts: several words, mostly distinct."""
     words = sum(len(x.split()) for x in values)
     return words >= 2 * len(values) and len(set(values)) > len(values) / 2

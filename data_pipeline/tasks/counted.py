@@ -1,4 +1,4 @@
-"""Rows, lines and labels that a reader leaves out or reads otherwise."""
+"""Counts of rows, lines and labels that a reader skips or changes."""
 
 import warnings
 
@@ -10,9 +10,9 @@ MARKS_DROPPED = (
 
 
 class Counted:
-    """Counts of what is not used as it is written in a file, told once.
+    """Counts of skipped or changed values of a file, for one warning.
 
-    Every reader of tasks counts here, so that a row is used, or is counted and
+    All readers of tasks count here, so each row is either used, or counted and
     named.
 
     Args:
@@ -21,36 +21,36 @@ class Counted:
 
     def __init__(self, place):
         self.place = place
-        self._counts = {}  # what is said: [number, the first place]
+        self._counts = {}  # message: [number, the first place]
 
     def add(self, what, where, number=1):
-        """Count something.
+        """Count a kind of value.
 
         Args:
-            what: str, what is said about it, after its number.
+            what: str, the message after the number.
             where: str or int, its place; an int is a row.
-            number: int, how often. Default 1.
+            number: int, number to add. Default 1.
         """
         if isinstance(where, int):
             where = f"row {where}"
         self._counts.setdefault(what, [0, where])[0] += number
 
     def lines(self):
-        """Messages about all that was counted, list of str."""
+        """Messages about all counts, list of str."""
         return [
             f"{number:,} {what}; the first is {where}"
             for what, (number, where) in self._counts.items()
         ]
 
     def tell(self):
-        """Warn of what was counted, once."""
+        """Warn of all counts, once."""
         for line in self.lines():
             warnings.warn(f"{self.place}: {line}", stacklevel=3)
         self._counts.clear()
 
 
 def without_marks(lines, counted):
-    """Lines without the byte order marks of files that were joined.
+    """Lines without the byte order marks of joined files.
 
     Args:
         lines: iterable of str.

@@ -1,7 +1,7 @@
 """Specifications and examples of tasks, before any tokenizer.
 
-The field `where` of an example is its place in the data, "train.tsv, row 17",
-for messages. Labels are kept as written in the file.
+The field `where` of an example is its place in the data, such as "train.tsv,
+row 17", for messages. Labels stay as written in the file.
 """
 
 import dataclasses
@@ -21,9 +21,9 @@ KINDS = (
     "ranking",
     "sequence_to_sequence",
 )
-# Categories of Unicode.
+# Unicode categories of characters that cannot be seen.
 _UNSEEN = ("Cc", "Cf", "Me", "Mn", "Zl", "Zp", "Zs")
-# The first decides which weights of a run are the best.
+# The first metric decides which weights of a run are the best.
 NUMBER_METRICS = (
     "pearson",
     "spearman",
@@ -47,14 +47,14 @@ class TaskSpec:
             the beginning of the names of two parallel files.
         columns: dict of role ("text", "text_pair", "label", "id" and so on) to
             a tuple of candidates, first choice first: a name in the header, an
-            index from 0 for files without a header, or a tuple of these,
-            whose texts are joined by a blank.
+            index from 0 for files without a header, or a tuple of these, to
+            join their texts by a blank.
         optional: tuple of roles that a file may lack. The label is always
             optional in a test split.
         labels: tuple of str as written in the files, in the order of the
-            classes, or None to take them from the data.
+            classes, or None to read them from the data.
         metrics: tuple of str, the main one first.
-        sequence_length: int, tokens, a default.
+        sequence_length: int, default number of tokens.
         folder: str, name of the published folder, or None for tasks of your
             own files.
         table_format: "tsv" (not quoted), "csv" (quoted), or None to infer it
@@ -91,7 +91,7 @@ def splits_named(ending):
 
 
 def own_splits(endings):
-    """Usual names of your own files, dict of split to tuple of str."""
+    """Usual names for your own files, dict of split to tuple of str."""
     names = {
         "train": ("train",),
         "dev": ("dev", "valid", "validation", "val"),
@@ -104,7 +104,7 @@ def own_splits(endings):
 
 
 class TextExample(typing.NamedTuple):
-    """A text or a pair of texts, with a class, several classes or a number."""
+    """Text or pair of texts, with a class, several classes or a number."""
 
     id: str
     text: str
@@ -114,7 +114,7 @@ class TextExample(typing.NamedTuple):
 
 
 class ChoiceExample(typing.NamedTuple):
-    """A question about a context, its options and the index of the answer."""
+    """Question about a context, its options and the index of the answer."""
 
     id: str
     context: str
@@ -126,10 +126,10 @@ class ChoiceExample(typing.NamedTuple):
 
 
 def has_text(answer):
-    """Whether the text of an answer has a character that is seen.
+    """Whether the text of an answer has a visible character.
 
     Blanks, control and format characters, and marks without a letter are no
-    text: the cleaning drops them, and no span can be an answer of them alone.
+    text: the cleaning drops them, so no span can consist of them alone.
 
     Args:
         answer: str.
@@ -138,14 +138,14 @@ def has_text(answer):
 
 
 class Answer(typing.NamedTuple):
-    """A span of a context: its text and its offset in characters."""
+    """Span of a context: its text and its offset in characters."""
 
     text: str
     start: int
 
 
 class QuestionExample(typing.NamedTuple):
-    """A question about a context and its answers, if it has any."""
+    """Question about a context, and its answers, if any."""
 
     id: str
     context: str
@@ -157,14 +157,14 @@ class QuestionExample(typing.NamedTuple):
 
     @property
     def true_answers(self):
-        """The answers that have a text; none if the question is impossible."""
+        """Answers with a text; none if the question is impossible."""
         if self.is_impossible:
             return ()
         return tuple(one for one in self.answers if has_text(one.text))
 
 
 class TokensExample(typing.NamedTuple):
-    """The words of a sentence and a tag, such as "B-person", for each."""
+    """Words of a sentence, and a tag for each, such as "B-person"."""
 
     id: str
     words: tuple[str, ...]
@@ -184,7 +184,7 @@ class RankingExample(typing.NamedTuple):
 
 
 class PairExample(typing.NamedTuple):
-    """A source text and the target text that is to be generated from it."""
+    """Source text, and the target text to generate from it."""
 
     id: str
     source: str
@@ -193,7 +193,7 @@ class PairExample(typing.NamedTuple):
 
 
 def digest_of_examples(splits):
-    """A short digest of the examples of splits, wherever they were read from.
+    """Short digest of the examples of splits, from any source.
 
     Args:
         splits: dict of str to a list of examples.

@@ -1,4 +1,4 @@
-"""GLUE: files, columns and labels of its tasks; `tables` reads the rows."""
+"""Files, columns and labels of GLUE's tasks; `tables` reads the rows."""
 
 from data_pipeline.tasks.examples import NUMBER_METRICS
 from data_pipeline.tasks.examples import TaskSpec
@@ -82,7 +82,7 @@ GLUE_TASKS = (
         "how much alike two sentences are, 0 to 5",
         kind="regression",
         files=_STSB_FILES,
-        # Names for GLUE's files, indices for those of the STS benchmark.
+        # Names for GLUE's files, indices for files of the STS benchmark.
         columns={
             "text": ("sentence1", 5),
             "text_pair": ("sentence2", 6),

@@ -12,8 +12,8 @@ _OF_EXAMPLE = {
     "multi_label": lambda example: example.label,
     "token_classification": lambda example: example.tags,
 }
-# What stands where there is no label: in SNLI and other published sets, in
-# Hugging Face's `datasets`, and as tools write a missing value.
+# Marks of a missing label: in SNLI and other published sets, in Hugging Face's
+# `datasets`, and from tools that write missing values.
 _UNKNOWN = "-1"
 _NOT_AGREED = "-"
 _MISSING = ("nan", "NaN", "null", "NULL", NO_CLASS, "\\N")
@@ -23,7 +23,7 @@ _MOST_SHOWN = 5
 
 
 def labels_of(task, examples):
-    """Classes of a task, or of its examples if the task names none.
+    """Classes of a task, or else of its examples.
 
     Args:
         task: TaskSpec.
@@ -46,7 +46,7 @@ def labels_of(task, examples):
 
 
 def check_known(kind, examples, labels):
-    """Refuse examples of another class than those of a model.
+    """Refuse examples of a class that a model lacks.
 
     Args:
         kind: str, of a TaskSpec.
@@ -54,7 +54,7 @@ def check_known(kind, examples, labels):
         labels: sequence of str.
 
     Raises:
-        ValueError: names the first such example.
+        ValueError: with the first such example.
     """
     known = set(map(str, labels))
     of_example = _OF_EXAMPLE.get(kind, lambda example: ())
@@ -70,14 +70,14 @@ def check_known(kind, examples, labels):
 
 
 def unlabelled_marks(labels, known):
-    """Labels that say that there is none.
+    """Labels that mean a missing label.
 
-    "-1" is a class beside other negative numbers, or where all others are 0
-    and 1: a sentiment, the side of a plane. "-" is one beside "+".
+    "-1" is a class beside other negative numbers, or if all others are 0 and 1:
+    a sentiment, the side of a plane. "-" is a class beside "+".
 
     Args:
         labels: set of str, all labels of a file.
-        known: tuple of str, classes that are known, or None.
+        known: tuple of str, the known classes, or None.
 
     Returns:
         set of str.
@@ -85,17 +85,17 @@ def unlabelled_marks(labels, known):
     marks = labels & NO_LABELS
     if known is not None:
         return marks - set(known)
-    others = labels - NO_LABELS
-    if "+" in others:
+    other_labels = labels - NO_LABELS
+    if "+" in other_labels:
         marks.discard(_NOT_AGREED)
-    is_number = others and others <= {"0", "1", "+1"}
-    if is_number or any(re.fullmatch(r"-\d+(\.\d+)?", x) for x in others):
+    is_number = other_labels and other_labels <= {"0", "1", "+1"}
+    if is_number or any(re.fullmatch(r"-\d+(\.\d+)?", x) for x in other_labels):
         marks.discard(_UNKNOWN)
     return marks
 
 
 def may_be_no_class(labels):
-    """The label that is a class and may mean that there is none, or None.
+    """Label that is a class but may mean a missing label, or None.
 
     Args:
         labels: set of str, classes of a file.
@@ -104,9 +104,9 @@ def may_be_no_class(labels):
 
 
 def look_alikes(kind, examples):
-    """Warnings of classes that are probably one, written in several ways.
+    """Warnings of classes that are probably one class in several spellings.
 
-    They differ only in case, blanks, the form of a character or a number:
+    They differ only in case, blanks, or the form of a character or number:
     "pos" and "Pos", "7" and "007", "café" with one character or two for its
     last letter.
 
@@ -137,13 +137,13 @@ def look_alikes(kind, examples):
 
 
 def ascii_if_odd(label):
-    """A class in quotes, in ASCII unless its characters are one each, str."""
+    """Class in quotes, in ASCII if its characters are not plain, str."""
     is_plain = unicodedata.is_normalized("NFKC", label) and label.isprintable()
     return repr(label) if is_plain else ascii(label)
 
 
 def _folded(label):
-    """A text or a number that labels which look alike share."""
+    """Text or number that is equal for labels that look alike."""
     text = unicodedata.normalize("NFKC", label).casefold()
     text = "".join(x for x in text if unicodedata.category(x) != "Cf").strip()
     if re.fullmatch(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", text):

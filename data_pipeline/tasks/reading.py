@@ -1,6 +1,6 @@
 """Examples of a task, from files in their published layout.
 
-A path is a directory, an archive, which is read in place, or a single file.
+A path is a directory, an archive (read in place) or a single file.
 `read_task` reads a task with its splits.
 """
 
@@ -50,25 +50,24 @@ READERS = {
     "pairs": pairs.read_examples,
     "emails": pairs.read_emails,
 }
-# Their splits are folders, not files.
+# Readers of tasks whose splits are folders, not files.
 _FOLDER_READERS = ("race", "review_directory", "emails")
 _HELD_OUT = ("dev", "dev_mismatched")
 
 
 @dataclasses.dataclass
 class Split:
-    """A split of a task that was found; a table is open, and is read once.
+    """Split of a task that was found; its table is open, to be read once.
 
     Attributes:
         task: TaskSpec.
         name: str, "train", "dev" or "test" and so on.
-        tree: Tree that it is in.
+        tree: Tree that holds the split.
         path: str, its file or folder in the tree.
         columns: dict of role to str, columns to read, see `parse_columns`.
-        guessed: dict, those of `columns` that were guessed.
+        guessed: dict, the entries of `columns` that were guessed.
         table: Table, or None for other layouts.
-        known: tuple of str, classes of the examples that were trained on, or
-            None.
+        known: tuple of str, classes of the training examples, or None.
         counted: Counted, of the table or of another layout.
     """
 
@@ -104,7 +103,7 @@ class Split:
         return self.name.startswith("test")
 
     def where(self, row):
-        """The place of an example in a row, str."""
+        """Place of a row's example, for messages, str."""
         return f"{self.file}, row {row}"
 
     def rows(self):
@@ -130,7 +129,7 @@ def read_examples(
 ) -> list:
     """Read the examples of a split of a task.
 
-    Rows that are left out or look wrong are counted in warnings.
+    Warnings count the rows that are left out or look wrong.
 
     Args:
         task: str or TaskSpec.
@@ -165,26 +164,26 @@ def read_examples(
 
 
 def _read(task, path, split, columns, labels=None):
-    """Examples of a split; `labels` are those of the training examples."""
+    """Examples of a split; `labels` are the training examples' classes."""
     return _open(task, path, split, columns, labels).examples()
 
 
 def read_texts(path, columns=None):
-    """Read the texts of a table, whatever else is in it.
+    """Read the texts of a table, ignoring its other columns.
 
     Args:
         path: str or path-like, a file as in `read_examples`.
-        columns: as in `read_examples`, of the roles "text" and "id"; what is
-            not given and has no usual name is guessed.
+        columns: as in `read_examples`, of the roles "text" and "id"; columns
+            that are not given and have no usual name are guessed.
 
     Returns:
-        (texts, guessed): list of str, and a dict of role to column, str, of
-        those that were guessed.
+        (texts, guessed): list of str, and a dict of role to column, str, for
+        the guessed columns.
 
     Raises:
         FileNotFoundError: `path` does not exist.
         ValueError: the file is wrong, its column of texts is unclear, or it
-            has pairs of texts, of which `columns` do not choose one.
+            has pairs of texts and `columns` choose none of them.
     """
     task = find_task("classification")
     roles = {role: task.columns[role] for role in ("text", "id")}
@@ -270,15 +269,15 @@ def find_split(task, path, split, columns=None):
 def find_columns(
     task, path, split, columns=None, run_columns=None, labels=None
 ):
-    """Open a split with its columns, those too that its names do not tell.
+    """Open a split and find its columns; guess those without a usual name.
 
     Args:
         task: str or TaskSpec.
         path: as in `read_examples`. A single file is any split.
         split: str.
-        columns: as in `read_examples`; what is given is not guessed.
-        run_columns: dict of role to column that a run read, or None. Where the
-            split has them, those that are not given are taken.
+        columns: as in `read_examples`; columns that are given are not guessed.
+        run_columns: dict of role to column that a run read, or None. They fill
+            in columns that are not given, if the split has them.
         labels: sequence of str, classes of the model, or None.
 
     Returns:
@@ -315,7 +314,7 @@ def find_columns(
 
 
 def _open(task, path, split, columns, labels=None):
-    """The Split of `_opened`; FileNotFoundError without it."""
+    """Split of `_opened`; FileNotFoundError if there is none."""
     opened = _opened(task, open_tree(path), split, columns, labels)
     if opened is None:
         raise FileNotFoundError(_not_there(task, path, split))
@@ -330,7 +329,7 @@ def _opened(task, tree, split, columns, labels):
         tree: Tree.
         split: str.
         columns: dict of `parse_columns`.
-        labels: tuple of str, classes that are known, or None.
+        labels: tuple of str, the known classes, or None.
 
     Returns:
         Split, or None.
@@ -360,7 +359,7 @@ def _find(task, tree, split, columns):
             return name if tree.names_under(name) else None
         return find_table(tree, name, is_compressed)
 
-    for is_compressed in (False, True):  # plain files before all others
+    for is_compressed in (False, True):  # plain files first
         for base in tree.bases(task.folder):
             for candidate in task.files.get(split, ()):
                 name = f"{base}/{candidate}" if base else candidate
@@ -397,14 +396,15 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
     Args:
         name: str, of the task.
         path: str, of its files; None reads TensorFlow Datasets.
-        evaluation: str, a file to evaluate on, or a directory or archive, whose
-            dev split is read, or its test split if it has no dev split; None:
-            the dev split of `path`, or else held-out training examples.
-        columns: str or None, such as "text=review,label=stars". Of tables of
-            your own, what is not given and has no usual name is guessed.
+        evaluation: str, a file to evaluate on, or a directory or archive with a
+            dev or a test split (dev first); None: the dev split of `path`, or
+            else held-out training examples.
+        columns: str or None, such as "text=review,label=stars". In your own
+            tables, columns that are not given and have no usual name are
+            guessed.
         fraction: float, share of training examples to hold out if there is no
             dev split.
-        seed: int, of the held-out examples.
+        seed: int, selects the held-out examples.
 
     Returns:
         TaskData.
@@ -429,7 +429,7 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
     # Before the split: a class may have a single example.
     labels = labels_of(task, train)
     _warn_of_labels(task, train, labels)
-    if task.kind == "multi_label":  # names may hold what separates others
+    if task.kind == "multi_label":  # a name may hold the separator
         task = dataclasses.replace(task, labels=labels)
     if evaluation is not None:
         splits = _to_evaluate(task, evaluation, columns, labels)
@@ -448,7 +448,7 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
 
 
 def _warn_of_labels(task, examples, labels):
-    """Warn of labels that are probably not the ones that were meant."""
+    """Warn of labels that are probably mistakes."""
     if not labels or task.labels is not None:
         return
     for message in look_alikes(task.kind, examples):
@@ -483,15 +483,13 @@ def read_unlabelled(task, path, columns=None, labels=None):
         task: TaskSpec.
         path: str, a file in the format of the task.
         columns: str or None.
-        labels: tuple of str, the classes that are known, or None (default) for
-            any.
+        labels: tuple of str, the known classes, or None (default) for any.
 
     Returns:
         list of examples.
 
     Raises:
-        ValueError: an example has a label that is not known; or as
-            `read_examples`.
+        ValueError: an example has an unknown label; or as `read_examples`.
     """
     given = parse_columns(task, columns)
     examples = _read(task, path, "test", given, labels)

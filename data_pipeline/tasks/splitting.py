@@ -1,8 +1,8 @@
-"""Training and held-out examples of one list of examples.
+"""Split of a list of examples into training and held-out examples.
 
 Groups are never split: all questions about a text, all documents of a query,
-all copies of a text, pair or sentence. Neither are the questions about an
-article of SQuAD, as long as about the share that is asked for can be held out.
+all copies of a text, pair or sentence. The questions about an article of SQuAD
+also stay together, if about the requested share can still be held out.
 """
 
 import random
@@ -19,20 +19,20 @@ from data_pipeline.tasks.examples import TokensExample
 def hold_out(examples, fraction, seed):
     """Split examples into training and held-out examples.
 
-    Of texts with classes the same share of every class is held out, and one
-    example at least of a class that has two, unless these are copies of one
-    text. A class keeps one example at least to train on.
+    For texts with classes, every class has the same held-out share. A class
+    with two examples has at least one held out, unless they are copies of one
+    text, and keeps at least one for training.
 
-    Groups that would exceed the share are passed over. Where whole articles
-    leave it less than half as large or more than half too large, articles that
-    are larger than the share are split into the questions about each of their
-    texts. A warning gives the share if it is still not within a factor of two.
+    Groups that would exceed the share are skipped. If whole articles make the
+    share less than half as large or more than half too large, articles above
+    the share are split into the questions about each of their texts. A warning
+    gives the share if it is still not within a factor of two.
 
     Args:
         examples: list of examples, all of one kind.
         fraction: float in (0, 1), share to hold out; at least one group is
-            held out and one is kept for training.
-        seed: int; the result is a function of it.
+            held out, and one stays for training.
+        seed: int; it determines the result.
 
     Returns:
         tuple (train, held out) of lists, in the order of `examples`.
@@ -67,7 +67,7 @@ def hold_out(examples, fraction, seed):
             f"article or query). Received: {len(examples)} examples. Give "
             "others to evaluate on: --eval-data FILE."
         )
-    # One example of each class is held out, however few are wanted.
+    # One example of each class is held out, for any share.
     most = 2 * max(wanted, len(set().union(*classes)))
     if not wanted / 2 <= len(chosen) <= most:
         warnings.warn(
@@ -92,7 +92,7 @@ def _grouped(examples, indices, key):
 
 
 def _choose(groups, classes, fraction, seed):
-    """Indices of the examples of whole groups, a share of every class.
+    """Choose whole groups with a share of every class; return their indices.
 
     Args:
         groups: list of lists of indices.
@@ -104,29 +104,29 @@ def _choose(groups, classes, fraction, seed):
     random.Random(seed).shuffle(order)
     with_class, left, counts, held = {}, {}, [], {}
     for group in order:
-        found = {}
+        class_counts = {}
         for index in group:
             for name in classes[index]:
-                found[name] = found.get(name, 0) + 1
-        counts.append(found)
-        for name, count in found.items():
+                class_counts[name] = class_counts.get(name, 0) + 1
+        counts.append(class_counts)
+        for name, count in class_counts.items():
             with_class.setdefault(name, []).append(len(counts) - 1)
             left[name] = left.get(name, 0) + count
             held[name] = 0
     sizes, taken = dict(left), set()
 
     def take(place):
-        """Hold a group out, unless a class would have nothing to train on."""
-        found = counts[place]
-        if place in taken or any(left[x] <= n for x, n in found.items()):
+        """Hold out a group, unless a class would lose all training examples."""
+        class_counts = counts[place]
+        if place in taken or any(left[x] <= n for x, n in class_counts.items()):
             return
         taken.add(place)
-        for name, count in found.items():
+        for name, count in class_counts.items():
             left[name] -= count
             held[name] += count
 
     def fits(place, name):
-        """Whether several examples of no other class would be too many."""
+        """Whether a group fits: not too many examples of other classes."""
         return all(
             x == name or n == 1 or held[x] + n <= fraction * sizes[x]
             for x, n in counts[place].items()
@@ -138,8 +138,9 @@ def _choose(groups, classes, fraction, seed):
         for place in with_class[name]:
             if held[name] + counts[place][name] <= wanted and fits(place, name):
                 take(place)
-        # Then the smallest, if this is nearer to what is wanted: by the
-        # difference or, of less than half, by the ratio. Without any it is.
+        # Then the smallest group, if this comes nearer to the wanted number:
+        # by the difference or, below half, by the ratio. It always does if
+        # no group was taken.
         for place in sorted(with_class[name], key=lambda x: len(order[x])):
             now, then = held[name], held[name] + counts[place][name]
             is_nearer = now + then <= 2 * wanted or (
@@ -157,7 +158,7 @@ def _has_class(example):
 
 
 def _classes(example):
-    """tuple of the classes of an example; one without any is a class too."""
+    """Classes of an example, tuple; having none counts as a class too."""
     label = example.label
     return (label,) if isinstance(label, str) else label or ("",)
 

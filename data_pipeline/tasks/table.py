@@ -1,15 +1,14 @@
-"""Tables, whose rows are read once: TSV, CSV, JSON lines, Parquet and Arrow.
+"""Tables: TSV, CSV, JSON lines, Parquet and Arrow, each row read once.
 
 A .tsv (or .txt) is split at tabs and never quoted, as in GLUE. A .csv is
-separated by commas, or by semicolons or tabs where all its first rows are, and
-texts with the separator, a quote or a line break are quoted; blanks behind a
-comma do not count. A .jsonl, .json, .jsonlines or .ndjson has an object per
-line, or is a list of objects. A .parquet, .arrow or .feather, or the state.json
-of a data set that Hugging Face's `datasets` has saved, has what such lines
-would.
+separated by commas, or by semicolons or tabs if all its first rows are. It
+quotes texts with the separator, a quote or a line break; blanks behind a comma
+do not count. A .jsonl, .json, .jsonlines or .ndjson has an object per line, or
+is a list of objects. A .parquet, .arrow or .feather, or the state.json of a
+data set saved by Hugging Face's `datasets`, has the same values as such lines.
 
-A "row" is the line of the file, from 1, where an example begins; of columns it
-is the row.
+A "row" is the line of the file, from 1, where an example begins; in columnar
+files it is the row.
 """
 
 import collections
@@ -42,33 +41,33 @@ TABLE_ENDINGS = (
 
 _FIELD_CHARACTERS = 1 << 30
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-_SEPARATOR_ROWS = 20  # which tell the separator
-# Older versions of `datasets` put a digest behind the number.
+_SEPARATOR_ROWS = 20  # rows that decide the separator
+# Older versions of `datasets` append a digest to the number.
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})(-[0-9a-f]+)?(\.\w+)")
 
 
 class Table:
-    """The rows of a table, in order, each given once.
+    """Rows of a table, in order, each given once.
 
     Args:
         place: str, its path for messages.
         rows: iterable of (row, cells): int, and a list of str, or a dict of
-            the values of named columns.
-        names: list of str, all keys of the dicts, if the first one may lack
+            values by column name.
+        names: list of str, all keys of the dicts, if the first dict may lack
             some; or None (default).
-        counted: Counted that `rows` use too, or None (default).
+        counted: Counted that `rows` share, or None (default).
 
     Attributes:
         place: str.
-        is_named: bool, whether rows are dicts, else the first row may have the
+        is_named: bool, whether rows are dicts. Else the first row may have the
             names of the columns.
-        keys: list, by which a row has its values: names, or indices.
+        keys: list of the keys of a row's values: names, or indices.
         names: list of str, the keys of dicts or the cells of the first row,
             without blanks around them.
-        counted: Counted, what its readers leave out.
+        counted: Counted, for rows that readers leave out.
 
     Raises:
-        ValueError: there is no row; or as from the rows.
+        ValueError: there is no row, or `rows` raise it.
     """
 
     def __init__(self, place, rows, names=None, counted=None):
@@ -88,7 +87,7 @@ class Table:
             self._rows = itertools.filterfalse(_is_blank, self._rows)
 
     def head(self, count):
-        """The cells of at most so many first rows, which are read later."""
+        """Cells of at most `count` first rows; iteration yields them again."""
         missing = count - len(self._head)
         self._head += itertools.islice(self._rows, max(0, missing))
         return [cells for _, cells in itertools.islice(self._head, count)]
@@ -100,7 +99,7 @@ class Table:
 
 
 def _is_blank(row):
-    """Whether the cells of a row are those of a blank line, bool."""
+    """Whether a row is a blank line, bool."""
     _, cells = row
     is_one = isinstance(cells, list) and len(cells) == 1
     return is_one and not cells[0].strip()
@@ -119,7 +118,7 @@ def open_table(tree, name, task):
 
     Raises:
         ValueError: the ending of the file name is unknown; or the file is
-            broken or empty. So are later rows, when they are read.
+            broken or empty. Broken later rows raise it when they are read.
     """
     kind = _kind(tree, name, task)
     place, names = tree.place(name), None
@@ -137,10 +136,10 @@ def open_table(tree, name, task):
 
 
 def find_table(tree, name, is_compressed=False):
-    """The file of a table, or the first of several that it is divided into.
+    """Find the file of a table, or its first file if it is divided.
 
-    As the Hugging Face Hub divides train.parquet:
-    train-00000-of-00002.parquet, train-00001-of-00002.parquet.
+    The Hugging Face Hub divides train.parquet into
+    train-00000-of-00002.parquet and train-00001-of-00002.parquet.
 
     Args:
         tree: archives.Tree.
@@ -162,7 +161,7 @@ def find_table(tree, name, is_compressed=False):
 
 
 def is_table(name):
-    """Whether a file is a table by its name, perhaps a compressed one.
+    """Whether a file name is a table's, perhaps a compressed one's.
 
     Args:
         name: str.
@@ -171,7 +170,7 @@ def is_table(name):
 
 
 def is_json_lines(name):
-    """Whether a file has JSON lines by its name, and is not compressed.
+    """Whether a file name is for uncompressed JSON lines.
 
     Args:
         name: str.
@@ -185,7 +184,7 @@ def _kind(tree, name, task):
         return "columns"
     folder, file = posixpath.split(name)
     if file == saved_datasets.STATE:
-        # Or it is a table of this name.
+        # Otherwise it is a table of this name.
         info = posixpath.join(folder, saved_datasets.INFO)
         return "saved" if tree.has(info) else "json"
     if task.table_format:
@@ -203,9 +202,9 @@ def _text_rows(tree, name, kind, is_published, counted):
     """Rows of cells of a file of text.
 
     Args:
-        tree, name: as of `open_table`.
+        tree, name: see `open_table`.
         kind: "tsv" or "csv".
-        is_published: bool, whether it is a file of a published task, where a
+        is_published: bool, whether the file belongs to a published task: a
             .csv has commas, and quotes are text in a .tsv.
         counted: Counted.
 
@@ -224,7 +223,7 @@ def _text_rows(tree, name, kind, is_published, counted):
         separator = separator_line(head[0]) if head else None
         if separator is None:
             lines = itertools.chain(head, lines)
-        # A spreadsheet that names its separator quotes, whatever the ending.
+        # A file that names its separator has quotes, for any ending.
         if kind == "tsv" and separator is None:
             yield from _tsv_rows(lines, counted)
         else:
@@ -233,7 +232,7 @@ def _text_rows(tree, name, kind, is_published, counted):
 
 
 def _tsv_rows(lines, counted=None):
-    """Rows of a .tsv; a Counted, if given, counts fields in quotes."""
+    """Rows of a .tsv; `counted`, if given, counts fields in quotes."""
     for number, line in enumerate(lines, start=1):
         cells = line.rstrip("\r\n").split("\t")
         if counted is not None and any(map(QUOTED.fullmatch, cells)):
@@ -247,9 +246,9 @@ def _tsv_rows(lines, counted=None):
 
 
 def _csv_rows(lines, place, separator, before=0):
-    """Rows of a CSV, numbered from those before them.
+    """Rows of a CSV, numbered from `before` + 1.
 
-    A separator of None is found by the first ones.
+    If the separator is None, the first rows decide it.
     """
     with long_fields(_FIELD_CHARACTERS):
         if separator is None:
@@ -279,7 +278,7 @@ def _csv_rows(lines, place, separator, before=0):
 
 
 def _separator(lines):
-    """The separator of a CSV: a comma, unless the first row has none.
+    """Separator of a CSV: a comma, unless the first row has none.
 
     Args:
         lines: iterator of str.
@@ -329,7 +328,7 @@ def _checked_object(row, place, number):
 
 
 def _column_rows(tree, names, named_classes):
-    """Rows of the files of one table, numbered from its first."""
+    """Rows of all files of a table, numbered from the first file's."""
     number = 0
     for name in names:
         with tree.open(name) as file:
@@ -341,9 +340,9 @@ def _column_rows(tree, names, named_classes):
 
 
 def _shards(tree, name):
-    """Names of the files that a table is divided into, a list."""
+    """Names of the files of a divided table, a list."""
     parts = _SHARD.fullmatch(name)
-    # A file that was given by its name is read alone.
+    # A file that the user named is read alone.
     if tree.is_file or not parts:
         return [name]
     stem, _, count, digest, ending = parts.groups()

@@ -1,4 +1,4 @@
-"""The examples of a task by what is done with them."""
+"""Examples of a task by their use."""
 
 import collections
 import dataclasses
@@ -17,11 +17,11 @@ class TaskData:
         task: TaskSpec.
         labels: tuple of str, the classes in the order of the logits, or None.
         train: list of examples.
-        evaluation: dict of the name of a split to its list of examples; the
-            first decides which checkpoint is best.
-        columns: dict of role to column, of those that were given or guessed.
-        guessed: dict of role to column, of those that were guessed.
-        seed: int, by which held-out examples were chosen.
+        evaluation: dict of a split's name to its list of examples; the first
+            split decides which checkpoint is best.
+        columns: dict of role to column, for given and guessed columns.
+        guessed: dict of role to column, for guessed columns.
+        seed: int, seed of the choice of held-out examples.
     """
 
     task: TaskSpec
@@ -37,22 +37,22 @@ class TaskData:
         return list(self.evaluation.items())
 
     def title(self):
-        """The task, its kind and the number of its classes, str."""
+        """Name of the task, its kind and the number of its classes, str."""
         name, kind = self.task.name, self.task.kind
         parts = [name]
-        if kind != name.replace("-", "_"):  # own tables are named by it
+        if kind != name.replace("-", "_"):  # tasks of your own have its name
             parts.append(kind)
         if self.labels:
             parts.append(_number(self.labels))
         return ", ".join(parts)
 
     def notes(self):
-        """Lines for the user: columns that were guessed, the classes' sizes."""
+        """Lines for the user: guessed columns, the classes' sizes."""
         lines = []
         if self.guessed:
             classes = None if self.labels is None else _number(self.labels)
-            found = described_guess(self.guessed, classes)
-            lines.append(f"columns   {found}")
+            columns = described_guess(self.guessed, classes)
+            lines.append(f"columns   {columns}")
         sizes = self._sizes()
         if sizes:
             shown = sizes.most_common()
@@ -68,7 +68,7 @@ class TaskData:
         return lines
 
     def _sizes(self):
-        """Counter of the training examples of each class; empty without."""
+        """Counter of training examples per class; empty without classes."""
         sizes = collections.Counter(dict.fromkeys(self.labels or (), 0))
         if self.task.kind == "multi_label":
             sizes.update(name for x in self.train for name in x.label)
@@ -80,22 +80,22 @@ class TaskData:
 
 
 def described_guess(guessed, classes=None):
-    """Columns that were guessed, in words for the user, str.
+    """Guessed columns in words for the user, str.
 
     Args:
         guessed: dict of role to column.
-        classes: str, what is said of the label's column, or None.
+        classes: str, remark about the label's column, or None.
     """
-    found = [
+    columns = [
         f"{role} column: {column}"
         + (f" ({classes})" if classes and role == "label" else "")
         for role, column in guessed.items()
     ]
-    return f"{', '.join(found)}; guessed, see --columns"
+    return f"{', '.join(columns)}; guessed, see --columns"
 
 
 def tell_guess(guessed):
-    """Say on standard error which columns were guessed, if any.
+    """Print guessed columns on standard error, if any.
 
     Args:
         guessed: dict of role to column.

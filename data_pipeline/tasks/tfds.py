@@ -11,7 +11,7 @@ from data_pipeline.tasks.examples import TokensExample
 
 _SPLITS = {"dev": "validation", "dev_mismatched": "validation_mismatched"}
 _DEV = {"mnli": "validation_matched", "race": "dev", "conll-2003": "dev"}
-# Texts of a row, first those that a task has first.
+# Names of the texts of a row, in their order in the tasks.
 _TEXTS = (
     *("title", "description", "text", "premise", "hypothesis"),
     *("question", "sentence", "question1", "question2"),
@@ -19,19 +19,19 @@ _TEXTS = (
 )
 # Classes in the order of TensorFlow Datasets, if it differs from the task's.
 _LABELS = {"mnli": ("entailment", "neutral", "contradiction")}
-# Of a download. The package's ten, whose waits double, take minutes to say that
-# there is no network.
+# Retries of a download. The package's default of ten, with doubling waits,
+# takes minutes to report that there is no network.
 _RETRIES = 4
 
 
 def check_has(task):
-    """Refuse a task that TensorFlow Datasets does not have; read nothing.
+    """Refuse a task that TensorFlow Datasets lacks; read nothing.
 
     Args:
         task: str or TaskSpec.
 
     Raises:
-        ValueError: it lacks the task.
+        ValueError: TensorFlow Datasets lacks the task.
     """
     task = find_task(task)
     if task.tfds is None:
@@ -49,7 +49,7 @@ def read_by_name(task, split="train"):
 
     Args:
         task: str or TaskSpec.
-        split: str, "train", "dev" or "dev_mismatched", one that the task has.
+        split: str, "train", "dev" or "dev_mismatched", a split of the task.
 
     Returns:
         list of examples.
@@ -61,33 +61,33 @@ def read_by_name(task, split="train"):
     """
     task = find_task(task)
     check_has(task)
-    of_set = _SPLITS.get(split, split)
+    set_split = _SPLITS.get(split, split)
     if split == "dev":
-        of_set = _DEV.get(task.name, of_set)
+        set_split = _DEV.get(task.name, set_split)
     if task.reader == "race":
         return [
             example
             for group in ("middle", "high")
-            for row in _rows(task, f"race/{group}", of_set)
+            for row in _rows(task, f"race/{group}", set_split)
             for example in _choices(row, group)
         ]
     make = {"squad": _question, "conll": _sentence, "emails": _email}
     make_example = make.get(task.reader, _text)
     return [
         make_example(task, row, index, f"{task.tfds} {split}, example {index}")
-        for index, row in enumerate(_rows(task, task.tfds, of_set))
+        for index, row in enumerate(_rows(task, task.tfds, set_split))
     ]
 
 
 def _rows(task, name, split):
-    """Rows of a split, list of dict of Python's values."""
+    """Rows of a split, list of dict of Python values."""
     try:
         import tensorflow_datasets as tfds
         from tensorflow_datasets.core.download import downloader
 
         downloader.MAX_RETRIES = min(_RETRIES, downloader.MAX_RETRIES)
         rows = list(tfds.as_numpy(tfds.load(name, split=split)))
-    # Of the network, of archives, of parts that it imports late: it has many.
+    # The package raises many errors: of the network, archives, late imports.
     except Exception as error:
         raise RuntimeError(
             f"{name} could not be fetched from TensorFlow Datasets "
@@ -100,7 +100,7 @@ def _rows(task, name, split):
 
 
 def _as_python(value):
-    """A value without bytes, arrays and ragged tensors."""
+    """Convert bytes, arrays and ragged tensors to Python values."""
     if isinstance(value, bytes):
         return value.decode("utf-8")
     if isinstance(value, dict):

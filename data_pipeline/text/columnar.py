@@ -1,7 +1,7 @@
 """Rows of Parquet, Arrow and Feather files, by pyarrow.
 
-Files are read some hundred rows at a time. An .arrow file is of the format for
-files or for streams, as Hugging Face's `datasets` writes it.
+Files are read some hundred rows at a time. An .arrow file has Arrow's format
+for files or its format for streams, which Hugging Face's `datasets` writes.
 """
 
 import contextlib
@@ -14,9 +14,9 @@ from data_pipeline.text.compression import import_pyarrow
 from data_pipeline.text.files import TextError
 
 ENDINGS = (".parquet", ".arrow", ".feather")
-# Stands for a value that is not text: an object, bytes.
+# Stands for a value that is not text, such as an object or bytes.
 NO_TEXT = object()
-# Stands for a class that is not known, -1 in data sets of Hugging Face.
+# Stands for an unknown class, -1 in data sets of Hugging Face.
 NO_CLASS = "null"
 
 _ROWS_AT_ONCE = 256
@@ -24,7 +24,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 def is_columnar(path):
-    """Whether a file is of these formats by its name, bool."""
+    """Whether a file has one of these formats by its name, bool."""
     return os.path.splitext(path.lower())[1] in ENDINGS
 
 
@@ -38,8 +38,8 @@ def read_texts(file, path, field):
             the column a, unless a column has that name.
 
     Yields:
-        (row, value): int from 1, and bytes of UTF-8 that are not yet checked,
-        or None of a row without a value.
+        (row, value): int from 1, and unchecked bytes of UTF-8, or None for a
+        row without a value.
 
     Raises:
         TextError: the file is damaged, or has no such column.
@@ -54,18 +54,18 @@ def read_texts(file, path, field):
 
 
 def read_objects(file, path, named_classes=False):
-    """Yield all rows as the lines of JSON that have the same values.
+    """Yield all rows as the values of equal lines of JSON.
 
     Args:
         file: seekable binary file.
         path: str, for messages.
-        named_classes: bool, whether the classes of a column have the names
-            that Hugging Face's `datasets` has written beside their numbers.
+        named_classes: bool, whether to name classes as Hugging Face's
+            `datasets` has written beside their numbers.
 
     Yields:
-        dict of the name of a column to a str, number, bool or None, or a list
-        of these; or `NO_TEXT`, or bytes of a text that is not UTF-8. Dates are
-        as Python writes them.
+        dict of a column's name to a str, number, bool or None, or a list of
+        these; or `NO_TEXT`, or bytes of a text that is not UTF-8. Dates have
+        Python's format.
 
     Raises:
         TextError, RuntimeError: as from `read_texts`.
@@ -92,7 +92,7 @@ def read_objects(file, path, named_classes=False):
 
 @contextlib.contextmanager
 def _damage_named(path):
-    """Context in which errors of pyarrow become TextErrors of a line."""
+    """Context that turns errors of pyarrow into TextErrors of one line."""
     pyarrow = import_pyarrow(path)
     try:
         yield
@@ -102,12 +102,12 @@ def _damage_named(path):
         pyarrow.ArrowException,
         OSError,
         ValueError,
-        MemoryError,  # of a size that is damaged
+        MemoryError,  # for a damaged size
         OverflowError,
     ) as error:
-        if getattr(error, "errno", None) is not None:  # of the disk
+        if getattr(error, "errno", None) is not None:  # a disk error
             raise
-        # Damaged files ask for more memory than they need.
+        # Damaged files request more memory than they need.
         pyarrow.default_memory_pool().release_unused()
         raise TextError(
             f"{path}: the file is damaged, cut short or of another kind "
@@ -116,7 +116,7 @@ def _damage_named(path):
 
 
 def _batches(file, path, field=None):
-    """Batches of few rows, of all columns or at least of a field's."""
+    """Batches of few rows, with all columns or at least a field's."""
     from pyarrow import ipc
     from pyarrow import parquet
 
@@ -151,7 +151,7 @@ def _batches(file, path, field=None):
 
 
 def _find_column(batch, field, path):
-    """The array of a field; TextError where there is none of texts."""
+    """Array of a field; TextError if there is none with texts."""
     from pyarrow import compute
 
     names = batch.schema.names
@@ -182,7 +182,7 @@ def _find_column(batch, field, path):
 
 
 def _bytes_type(kind):
-    """The type of Arrow of the bytes of texts; None of what is no text."""
+    """Arrow type for the bytes of texts; None for other types."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(kind):
@@ -196,7 +196,7 @@ def _bytes_type(kind):
 
 
 def _checked(column):
-    """An array of which every value can be read, of texts one of bytes."""
+    """Check every value of an array; convert texts to bytes."""
     import pyarrow
 
     bytes_type = _bytes_type(column.type)
@@ -211,12 +211,12 @@ def _checked(column):
 
 
 def _values(column, kind, classes=None):
-    """The values of an array, a list as of `read_objects`.
+    """Values of an array, a list, see `read_objects`.
 
     Args:
         column: pyarrow.Array of `_checked`.
-        kind: pyarrow.DataType that it had before.
-        classes: list of str, names of the integers of the column or of its
+        kind: pyarrow.DataType before `_checked`.
+        classes: list of str, names of the column's integers, perhaps inside
             lists, or None.
     """
     from pyarrow import compute
@@ -247,7 +247,7 @@ def _values(column, kind, classes=None):
 
 
 def _decoded(value):
-    """The text of bytes or None; the bytes where they are no UTF-8."""
+    """Decode bytes or None; keep bytes that are not UTF-8."""
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError:
@@ -255,12 +255,12 @@ def _decoded(value):
 
 
 def _class_names(schema):
-    """Names of classes that `datasets` keeps beside their numbers.
+    """Names of classes that `datasets` stores beside their numbers.
 
     Args:
         schema: pyarrow.Schema, with {"info": {"features": {"label": {"_type":
-            "ClassLabel", "names": [...]}}}} in its metadata, or this inside
-            of a {"_type": "Sequence", "feature": ...}.
+            "ClassLabel", "names": [...]}}}} in its metadata, or this inside a
+            {"_type": "Sequence", "feature": ...}.
 
     Returns:
         dict of the name of a column to a list of str.

@@ -1,4 +1,4 @@
-"""The bytes of files, compressed or not: .gz, .bz2, .xz and .zst."""
+"""Bytes of files, compressed or not: .gz, .bz2, .xz and .zst."""
 
 import bz2
 import contextlib
@@ -20,9 +20,9 @@ from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
 
 CHUNK_BYTES = 1 << 20
-# What zstd says of a file that `zstd --ultra --long=31` wrote.
+# zstd's error for a file from `zstd --ultra --long=31`.
 _WIDE_WINDOW = "requires too much memory"
-# What libraries raise where compressed data or an archive is damaged.
+# Errors of libraries for damaged compressed data or archives.
 _DAMAGE = (
     EOFError,
     zlib.error,
@@ -30,16 +30,16 @@ _DAMAGE = (
     tarfile.TarError,
     zipfile.BadZipFile,
     gzip.BadGzipFile,
-    # For unknown, or damaged, versions and compression methods.
+    # For unknown or damaged versions and compression methods.
     NotImplementedError,
 )
 
 
 def import_pyarrow(what):
-    """The package pyarrow, which is imported for the files that need it.
+    """Import the package pyarrow, for the files that need it.
 
     Args:
-        what: str, the files, for the message.
+        what: str, name of the files, for the message.
 
     Raises:
         RuntimeError: it is not installed.
@@ -55,7 +55,7 @@ def import_pyarrow(what):
 
 
 def _open_zstd(file):
-    """The decompressed bytes of a .zst file, of one frame or several.
+    """Decompressed bytes of a .zst file, of one frame or several.
 
     Its window may be 128 MiB at most, see `_WIDE_WINDOW`.
     """
@@ -74,21 +74,21 @@ COMPRESSED = {
 
 
 def plain_name(name):
-    """The name of a file without the ending of a compressed one, str."""
+    """Name of a file without the ending for compression, str."""
     stem, ending = os.path.splitext(name)
     return stem if ending.lower() in COMPRESSED else name
 
 
 def decompressed(file, name, path):
-    """The decompressed bytes of a file.
+    """Decompressed bytes of a file.
 
     Args:
         file: binary file.
-        name: str, its name, whose ending says how it is compressed.
-        path: str, of the file or of the archive that holds it, for messages.
+        name: str, its name; the ending gives the compression.
+        path: str, of the file or of its archive, for messages.
 
     Returns:
-        binary file, `file` itself where its name is not of a compressed one.
+        binary file, `file` itself if its name has no ending for compression.
     """
     opener = COMPRESSED.get(os.path.splitext(name.lower())[1])
     if opener is None:
@@ -97,7 +97,7 @@ def decompressed(file, name, path):
 
 
 def expanded(file, stored_bytes, path):
-    """Decompressed bytes, limited to a multiple of what is stored.
+    """Decompressed bytes, limited to a multiple of the stored bytes.
 
     Args:
         file: binary file.
@@ -105,14 +105,14 @@ def expanded(file, stored_bytes, path):
         path: str, for messages.
 
     Returns:
-        binary file. Reading raises a TextError where the data are damaged, or
+        binary file. Reading raises a TextError if the data are damaged, or
         expand to 100 times their size and more than 64 MiB.
     """
     return io.BufferedReader(_ExpandedFile(file, stored_bytes, path))
 
 
 class _ExpandedFile(WrappedFile):
-    """The file below the buffer of `expanded`."""
+    """File below the buffer of `expanded`."""
 
     def __init__(self, file, stored_bytes, path):
         super().__init__(file)
@@ -141,7 +141,7 @@ class _ExpandedFile(WrappedFile):
 
 @contextlib.contextmanager
 def damage_named(path):
-    """Context in which errors of damaged data are TextErrors of one line.
+    """Context that turns errors of damaged data into TextErrors of one line.
 
     Args:
         path: str, of the compressed file or the archive.
@@ -151,7 +151,7 @@ def damage_named(path):
     except TextError:
         raise
     except (OSError, *_DAMAGE) as error:
-        # Damaged data give an error without a number, or that of a seek
+        # Damaged data give an error without a number, or the error of a seek
         # before 0.
         is_damage = isinstance(error, _DAMAGE)
         if not is_damage and error.errno not in (None, errno.EINVAL):
@@ -165,23 +165,23 @@ def damage_named(path):
             f"{path}: the compressed file is damaged, cut short or of another "
             f"kind ({error}). Fetch it again."
         ) from None
-    except ValueError as error:  # of `check_expansion`
+    except ValueError as error:  # from `check_expansion`
         raise TextError(str(error)) from None
 
 
 def read_chunks(path, log=None):
-    """Blocks of the uncompressed bytes of a file; the last one is empty.
+    """Yield blocks of a file's uncompressed bytes; the last one is empty.
 
     Args:
         path: str.
-        log: ReadLog that takes note of the bytes, or None.
+        log: ReadLog that counts the bytes, or None.
 
     Yields:
         bytes.
 
     Raises:
-        TextError: the compressed data are damaged, or unfold to far more
-            than text does.
+        TextError: the compressed data are damaged, or expand to far more than
+            text does.
     """
     log = log or ReadLog()
     with as_path(path).open("rb") as raw:
@@ -196,7 +196,7 @@ def read_chunks(path, log=None):
 
 
 class _LoggedFile:
-    """File that reports and hashes the bytes that are read from it."""
+    """File that reports and hashes the bytes read from it."""
 
     closed = False
 
@@ -212,4 +212,4 @@ class _LoggedFile:
         return block
 
     def close(self):
-        """Leave the file open, though pyarrow closes it."""
+        """Keep the file open, though pyarrow closes it."""

@@ -10,22 +10,21 @@ Text formats:
   line ends it, and paragraphs are split into sentences. For books, hard
   wrapped or not, and for wikitext-2, whose blank lines only set off headings.
 - "jsonl": a line is `{"text": ...}`, a document of running text.
-- "csv": a row is one, in the column "text".
+- "csv": a row is a document of running text, in the column "text".
 
-Parquet, Arrow and Feather files have a document a row whatever the format is:
-of running text, or for "sentences" of a sentence a line.
+In Parquet, Arrow and Feather files a row is a document, whatever the format:
+running text, or for "sentences" one sentence per line.
 
-"auto" takes .jsonl and .json for "jsonl", .csv and .tsv for "csv". Of the other
-files of text, those that begin as JSON are "jsonl", and one format is guessed
-for the rest: in their first 65,536 characters, blank lines separate blocks. If
-blocks have two lines or more on average and at least 4 of 5 lines end like a
-sentence, the format is "sentences", else "running".
+"auto" reads .jsonl and .json as "jsonl", .csv and .tsv as "csv". Other text
+files that begin as JSON are "jsonl". One format is guessed for the rest: in
+their first 65,536 characters, blank lines separate blocks. If blocks have two
+lines or more on average and at least 4 of 5 lines end like a sentence, the
+format is "sentences", else "running".
 
-Where the first line of a file is a tag, such as `<doc id="1">`, lines that are
-this tag or its end (`</doc>`) are no text, and end a document.
-
-A line of text above 800,000 characters counts as several. One of jsonl and a
-row must not have more than 64 million: it is a document, held in memory.
+If the first line of a file is a tag, such as `<doc id="1">`, lines with this
+tag or its end (`</doc>`) are no text, and end a document.
+A line of text above 800,000 characters counts as several. A line of jsonl or a
+row has at most 64 million characters: it is a document, held in memory.
 """
 
 import collections
@@ -48,8 +47,8 @@ from data_pipeline.text.sentences import split_sentences
 
 TEXT_FORMATS = ("auto", "sentences", "running", "jsonl", "csv")
 PART_CHARACTERS = 4_000_000
-# A corpus in a single file must not become one document, of which no part
-# could be held out or built in parallel.
+# A corpus in a single file must not become one document: no part could be held
+# out, and none built in parallel.
 DOCUMENT_CHARACTERS = 200_000
 TEXT_FIELD = "text"
 
@@ -64,7 +63,7 @@ _HEAD_CHARACTERS = 1 << 16
 # Files whose beginnings are examined, spread evenly over a larger corpus.
 _HEADS = 256
 _LINE_ENDS_SENTENCE = re.compile(r"[.!?…。！？][\"'”’»)\]」』]*$")
-# Characters for each end of a sentence that is found; above it, few are.
+# Characters per end of a sentence; above it, few ends are found.
 _LONG_SENTENCES = 400
 # The first lines of JSON: an object, or an array of objects or of strings.
 _JSON = re.compile(r'(\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:|\[\s*"')
@@ -112,10 +111,10 @@ class Document(typing.NamedTuple):
 
 
 class Reader(typing.NamedTuple):
-    """Reader of text files of a format and an encoding.
+    """Reader of text files in one format and encoding.
 
-    `text_format` is one of `TEXT_FORMATS` other than "auto", `knows_names` is
-    whether names such as a.jsonl and a.csv tell the format all the same.
+    `text_format` is one of `TEXT_FORMATS` other than "auto". With
+    `knows_names`, names such as a.jsonl and a.csv still decide the format.
     `text_field` is the name of the text in lines of JSON and in tables.
     Documents are cut into pieces of `piece_characters`, or kept whole if it is
     None.
@@ -136,9 +135,9 @@ class Reader(typing.NamedTuple):
             log: ReadLog, or None.
 
         Raises:
-            TextError: the file has no text, bytes that are not text or a
-                broken line of JSON or row, and `on_bad_text` is "refuse"; or
-                it is damaged, or has no column of texts of the name.
+            TextError: the file is damaged or lacks the column of texts; or
+                `on_bad_text` is "refuse" and the file has no text, bytes that
+                are not text, a broken line of JSON or a broken row.
             RuntimeError: a package that reads it is not installed.
         """
         is_empty = True
@@ -180,14 +179,14 @@ class Reader(typing.NamedTuple):
 
 
 class Corpus:
-    """Text files, and how they are read.
+    """Text files, and the settings for reading them.
 
     Args:
         patterns: str or path, or several: a file or a glob.
         text_format: one of `TEXT_FORMATS`; see the docstring of the module.
         encoding: str, an encoding of Python.
         on_bad_text: one of `BAD_TEXT`: bytes that are not text are an error,
-            become U+FFFD, or their line is left out. Both of the latter leave
+            become U+FFFD, or their line is left out. The last two also leave
             out broken lines of JSON, broken rows and empty files.
         text_field: str, the name of the text in lines of JSON and in tables;
             `a.b` is the field b of the field a.
@@ -199,12 +198,12 @@ class Corpus:
         on_bad_text: str.
         text_field: str.
         reader: Reader.
-        guess: str, lines about what "auto" took, what differs from it, and
-            what looks wrong; None if there is nothing to say.
+        guess: str, lines about the format that "auto" chose, files that differ
+            from it and files that look wrong; None without such lines.
 
     Raises:
         FileNotFoundError: no file matches.
-        ValueError: an argument is none of its choices.
+        ValueError: an argument is not one of its choices.
         TextError: as from `Reader.documents`.
     """
 
@@ -247,13 +246,13 @@ class Corpus:
             yield from self.reader.documents(path, log)
 
     def divided(self, piece_characters):
-        """The corpus with its documents in pieces; see `Reader`, a Corpus."""
+        """Corpus with its documents in pieces, see `Reader`."""
         corpus = copy.copy(self)
         corpus.reader = self.reader._replace(piece_characters=piece_characters)
         return corpus
 
     def _examine(self, encoding):
-        """Look at the beginnings of files; returns the format, and says it."""
+        """Choose the format from the beginnings of files, and report it."""
         is_auto = self.text_format == "auto"
         texts = [path for path in self.files if not is_columnar(path)]
         files = [
@@ -283,30 +282,30 @@ class Corpus:
 
 
 def _guess(heads):
-    """Format of most files, and lines about it and about the others."""
+    """Format of most files, and lines about it and the other files."""
     guessed = [head for head in heads.values() if not head.told]
     if guessed:
         whole = _Head(sum((x.counts for x in guessed), collections.Counter()))
     else:
         whole = next(iter(heads.values()))
     text_format = whole.text_format
-    others = [
+    other_files = [
         path
         for path, head in heads.items()
         if head.counts["lines"] and head.text_format != text_format
     ]
-    told = [path for path in others if heads[path].told]
-    others = [path for path in others if path not in told]
+    told_files = [path for path in other_files if heads[path].told]
+    other_files = [path for path in other_files if path not in told_files]
     note = f"the text format was guessed: {text_format}"
-    if others:
+    if other_files:
         note += (
-            f", though {len(others)} of {len(heads)} files look otherwise, "
-            f"such as {others[0]}; name it by --text-format"
+            f", though {len(other_files)} of {len(heads)} files look "
+            f"otherwise, such as {other_files[0]}; name it by --text-format"
         )
-    if told:
+    if told_files:
         note += (
-            f"; {heads[told[0]].told} for files that begin so, {len(told)} of "
-            f"{len(heads)}, such as {told[0]}"
+            f"; {heads[told_files[0]].told} for files that begin so, "
+            f"{len(told_files)} of {len(heads)}, such as {told_files[0]}"
         )
     running = [x.counts for x in heads.values() if x.text_format == "running"]
     counts = sum(running, collections.Counter())
@@ -316,13 +315,13 @@ def _guess(heads):
 
 
 class _Head(typing.NamedTuple):
-    """Looks of the first characters of a file.
+    """Statistics of the first characters of a file.
 
-    `counts` are a Counter of its `lines`, its `blocks` between blank lines,
-    its lines that `ended` like a sentence, its `characters` and the
+    `counts` is a Counter of the `lines`, the `blocks` between blank lines, the
+    lines that `ended` like a sentence, the `characters` and the
     `sentence_ends` in running text.
-    `told` is the format if the beginning tells it, and `markup` a line of
-    markup if it has many, else None.
+    `told` is the format if the beginning decides it, else None. `markup` is a
+    line of markup if there are many, else None.
     """
 
     counts: collections.Counter
@@ -376,7 +375,7 @@ def _head_lines(*file):
 
 
 def _format_of_beginning(lines):
-    """The text format that the first lines of a file tell, or None."""
+    """Text format that follows from the first lines of a file, or None."""
     first = list(itertools.islice(filter(None, lines), 3))
     if _JSON.match(" ".join(first)):
         return "jsonl"
@@ -385,13 +384,13 @@ def _format_of_beginning(lines):
 
 
 def _tag(line):
-    """The name of the tag that a line is, or None."""
+    """Name of the tag if a line is one tag, else None."""
     match = _TAG_LINE.fullmatch(line.strip())
     return match and match[1]
 
 
 def _format_of_name(path):
-    """The text format that a file's name tells, or None."""
+    """Text format that follows from a file's name, or None."""
     _, extension = os.path.splitext(plain_name(path.lower()))
     return _NAMED_FORMATS.get(extension)
 
@@ -402,7 +401,7 @@ def read_documents(
     """Yield the documents of all matching files as lists of sentences.
 
     Args:
-        patterns, text_format, encoding, on_bad_text: as of `Corpus`.
+        patterns, text_format, encoding, on_bad_text: see `Corpus`.
 
     Yields:
         list of str.
@@ -421,8 +420,8 @@ def stream_documents(
     """Yield the documents of all matching files, not yet split.
 
     Args:
-        patterns, text_format, encoding: as of `Corpus`.
-        progress: as of `ReadLog`.
+        patterns, text_format, encoding: see `Corpus`.
+        progress: see `ReadLog`.
 
     Yields:
         Document.
@@ -435,11 +434,11 @@ def stream_documents(
 
 
 class PartPlanner:
-    """Groups documents, given one by one, into parts: the units of work.
+    """Planner that groups documents into parts: the units of work.
 
-    A part holds at least `part_characters` characters, unless all documents
-    have fewer. Documents behind the last full part are joined to it. At most
-    two parts are held in memory.
+    Documents are added one by one. A part holds at least `part_characters`
+    characters, unless all documents together have fewer. Documents after the
+    last full part are joined to it. At most two parts are held in memory.
 
     Args:
         part_characters: int.
@@ -483,12 +482,12 @@ def _read_sentences(*file):
 
 def _read_running(*file):
     lines, characters = [], 0
-    # The last document ends as at a tag.
+    # The last document ends as if a tag followed.
     for line in itertools.chain(_lines(*file), [None]):
         if line is not None:
             lines.append(line)
             characters += len(line) + 1
-        # At the end of a paragraph, or of a line if the paragraph is too long.
+        # Cut at the end of a paragraph, or of a line if the paragraph is long.
         limit = DOCUMENT_CHARACTERS * (1 if not (line or "").strip() else 4)
         if line is None or characters >= limit:
             text = "\n".join(lines)
@@ -498,7 +497,7 @@ def _read_running(*file):
 
 
 def _lines(*file):
-    """Yield the lines of a file, None for the tag that begins it."""
+    """Yield the lines of a file, None for its tags."""
     tag, is_first = None, True
     for line in text_lines.read_lines(*file, _LONGEST_LINE):
         if is_first and line.strip():

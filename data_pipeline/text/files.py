@@ -1,4 +1,4 @@
-"""Text files: those that a pattern names, and what is noted about them.
+"""Text files that match a pattern, and a log of reading them.
 
 A file is local, in a bucket (`gs://BUCKET/...`) or where fsspec reads it
 (`s3://`, `hf://datasets/`, `https://`), and may be compressed: .gz, .bz2, .xz
@@ -31,11 +31,11 @@ _REQUESTS = 32  # parallel requests to a bucket
 
 
 class TextError(ValueError):
-    """A text file cannot be read as text of its format and encoding."""
+    """Error for a file that is not text in its format and encoding."""
 
 
 class ReadLog:
-    """Record of what was read of text files.
+    """Log of reading text files.
 
     Args:
         progress: function of the number of bytes of the (perhaps compressed)
@@ -43,7 +43,7 @@ class ReadLog:
 
     Attributes:
         digests: dict of path to str, the SHA-256 of each file that was read
-            to its end.
+            completely.
         bad_text: collections.Counter of `replaced_characters`,
             `skipped_lines`, `empty_rows`, `empty_files`,
             `repeated_headers`, `quoted_texts` and `dropped_marks`.
@@ -56,13 +56,13 @@ class ReadLog:
 
 
 def count_bad_text(log, what, number=1):
-    """Count something in a log's `bad_text`; without a log, do nothing."""
+    """Count bad text in a log's `bad_text`; without a log, do nothing."""
     if log is not None:
         log.bad_text[what] += number
 
 
 def describe_bad_text(counts):
-    """Describe what was left out of text, or replaced in it.
+    """Describe text that was left out or replaced.
 
     Args:
         counts: dict, `bad_text` of a ReadLog; it may hold other counts.
@@ -82,22 +82,20 @@ def find_files(patterns):
 
     Args:
         patterns: str or path, or several: a file, a directory of a data set
-            that Hugging Face's `datasets` has saved, or a glob of these, in
-            which `**` matches any number of folders; in a bucket it cannot be
-            used.
+            saved by Hugging Face's `datasets`, or a glob of these. `**` matches
+            any number of folders, but is not allowed in a bucket.
 
     Returns:
-        list of str, each file once, however often it is named, also through
-        links.
+        list of str, each file once, even if several names or links lead to it.
 
     Raises:
-        FileNotFoundError: a pattern matches no file, or a link to none.
+        FileNotFoundError: a pattern matches no file, or only a broken link.
         ValueError: a pattern names another directory, a pipe or a device, or a
             data set that cannot be read.
     """
     if isinstance(patterns, (str, os.PathLike)):
         patterns = [patterns]
-    found = {}
+    files_by_path = {}
     for pattern in map(os.fspath, patterns):
         matches = _remote_matches if is_remote(pattern) else _local_matches
         files = matches(pattern)
@@ -105,8 +103,8 @@ def find_files(patterns):
             _explain_no_match(pattern)
         for file in sorted(files):
             same = file if is_remote(file) else os.path.realpath(file)
-            found.setdefault(same, file)
-    return sorted(found.values())
+            files_by_path.setdefault(same, file)
+    return sorted(files_by_path.values())
 
 
 def _local_matches(pattern):
@@ -128,7 +126,7 @@ def _local_matches(pattern):
 
 
 def _expanded(pattern):
-    """Paths that match a pattern, in which `**` never goes in circles."""
+    """Paths that match a pattern; `**` never follows links in circles."""
     parts = pattern.split(os.sep)
     if "**" not in parts:
         yield from glob.glob(pattern)
@@ -142,7 +140,7 @@ def _expanded(pattern):
 
 
 def _folders(folder, above=frozenset()):
-    """Yield a folder and those below it, without links back to one `above`."""
+    """Yield a folder and its subfolders, without links back to `above`."""
     place = os.path.realpath(folder)
     if place in above:
         return
@@ -161,7 +159,7 @@ def _remote_matches(pattern):
         )
     first = min((pattern.find(x) for x in "*?[" if x in pattern), default=None)
     if pattern.startswith(("http://", "https://")):
-        first = None  # no listings on the web, and `?` is part of its names
+        first = None  # the web has no listings, and `?` is part of its names
     if first is None:
         path = as_path(pattern)
         if path.is_dir():
@@ -169,7 +167,7 @@ def _remote_matches(pattern):
         return [os.fspath(path)] if path.exists() else []
     folder, _, rest = pattern[:first].rpartition("/")
     paths = as_path(folder).glob(rest + pattern[first:])
-    # Each request to a bucket takes a while: a path with a suffix is a file.
+    # Requests to a bucket are slow: assume that a path with a suffix is a file.
     return [
         os.fspath(path) for path in paths if path.suffix or not path.is_dir()
     ]

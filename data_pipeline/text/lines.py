@@ -1,7 +1,7 @@
 """Bytes of text files -> lines: encodings, line ends, bad bytes, long lines.
 
 A byte order mark is dropped and any kind of line end is read. Time is linear in
-the bytes, and memory does not grow with a file, whatever its lines are.
+the bytes, and memory does not grow with a file, for any lines.
 """
 
 import codecs
@@ -12,17 +12,17 @@ from data_pipeline.text.compression import read_chunks
 from data_pipeline.text.files import TextError
 from data_pipeline.text.files import count_bad_text
 
-# What to do about bytes that are not text, broken lines of JSON, empty files.
+# Treatments of bytes that are not text, broken lines of JSON and empty files.
 BAD_TEXT = ("refuse", "replace", "skip")
-# At the beginning of a file; within one, where files were joined.
+# At the beginning of a file, or inside it if files were joined.
 BYTE_ORDER_MARK = "\ufeff"
 
 # Stands for bytes that are not text; decoded text has no lone surrogate.
 _MARK = "\udfff"
 _NUL = "\0"
-# Characters that are looked for in lines once one was seen.
+# Characters to search for in lines, once a chunk contains one.
 _ODD = (_NUL, BYTE_ORDER_MARK)
-# Single ones stand in text that was otherwise well read.
+# Single NULs occur in text that is otherwise correct.
 _BINARY_SHARE = 0.25
 _MARKED = "data_pipeline.marked"
 codecs.register_error(
@@ -31,7 +31,7 @@ codecs.register_error(
 
 
 def checked_encoding(encoding):
-    """The name of an encoding; UTF-8 may have a byte order mark.
+    """Name of an encoding; UTF-8 may have a byte order mark.
 
     Args:
         encoding: str.
@@ -40,12 +40,12 @@ def checked_encoding(encoding):
         str.
 
     Raises:
-        ValueError: Python knows no such encoding of text.
+        ValueError: Python has no such encoding of text.
     """
     try:
         name = codecs.lookup(encoding).name
         codecs.getincrementaldecoder(encoding)
-        b"a".decode(encoding)  # refuses zlib, hex and their like
+        b"a".decode(encoding)  # refuses zlib, hex and the like
     except UnicodeError:  # one letter is no text in UTF-16
         pass
     except LookupError:
@@ -61,31 +61,31 @@ def read_lines(
 ):
     """Decoded lines of a file, without their ends.
 
-    Byte order marks at the beginning of lines, as of files that were joined,
-    are dropped and counted in `dropped_marks` of the log.
+    Byte order marks at the beginning of lines, as in joined files, are dropped
+    and counted in `dropped_marks` of the log.
 
     Args:
         path: str.
         encoding: str of `checked_encoding`.
         on_bad_text: one of `BAD_TEXT`: bytes that are not text are an error,
-            become U+FFFD, or their line is left out. So are lines of which a
-            quarter is NUL, as in binary files and in UTF-16 that is read as
-            something else.
+            become U+FFFD, or their line is left out. The same holds for lines
+            with a quarter of NULs, as in binary files, or in UTF-16 that is
+            read in another encoding.
         log: ReadLog, or None.
-        longest: int, characters of a line above which it is cut, at a blank
-            where it has one; None cuts no line.
-        is_cut: bool, False where a line above `longest` must not be cut: it
-            is an error, or left out unless `on_bad_text` is "refuse".
+        longest: int, most characters of a line; a longer one is cut, at a blank
+            if it has one. None cuts no line.
+        is_cut: bool, False if a line above `longest` must not be cut: it is
+            left out, or an error if `on_bad_text` is "refuse".
 
     Yields:
         str.
 
     Raises:
-        TextError: there are bytes that are not text, the compressed data are
-            damaged, or a line is too long.
+        TextError: bytes are not text, the compressed data are damaged, or a
+            line is too long.
     """
     rules = _Rules(path, on_bad_text, log, longest, is_cut)
-    # Joined when the line ends: adding to a str would copy it each time.
+    # Join at the end of the line: adding to a str would copy it each time.
     unfinished, size, number, odd = [], 0, 1, ""
     for text in _decoded(path, encoding, on_bad_text, log):
         odd += "".join(x for x in _ODD if x not in odd and x in text)
@@ -117,12 +117,12 @@ class _Rules(typing.NamedTuple):
     is_cut: bool
 
     def apply(self, lines, number, odd):
-        """Lines of which `_MARK` stands in those that are to be left out.
+        """Lines, with `_MARK` in the ones to skip.
 
         Args:
             lines: list of str.
-            number: int, that of the first.
-            odd: str, the characters of `_ODD` to look for.
+            number: int, number of the first line.
+            odd: str, the characters of `_ODD` to search for.
 
         Returns:
             list of str.
@@ -138,7 +138,7 @@ class _Rules(typing.NamedTuple):
         return [self._short(x, n) for n, x in enumerate(lines, number)]
 
     def kept(self, lines):
-        """Yields the lines without those that are left out, and counts."""
+        """Yield the lines, without skipped ones, and count."""
         if self.on_bad_text == "refuse":
             yield from lines
             return
@@ -184,7 +184,7 @@ class _Rules(typing.NamedTuple):
 
 
 def _decoded(path, encoding, on_bad_text, log):
-    """Texts of a file; `_MARK` stands for bytes whose line is left out."""
+    """Decoded chunks of a file; `_MARK` marks bytes whose line is skipped."""
     errors = "strict" if on_bad_text == "refuse" else _MARKED
     decoder = io.IncrementalNewlineDecoder(
         codecs.getincrementaldecoder(encoding)(errors), translate=True
@@ -212,16 +212,16 @@ def _decoded(path, encoding, on_bad_text, log):
 
 
 def _place(error, num_read):
-    """Place where a decoder failed after so many bytes, for a message."""
+    """Place of a decoder's error after `num_read` bytes, for a message."""
     if not isinstance(error, UnicodeDecodeError):
-        return f"({error})"  # as of UTF-16 without its mark
+        return f"({error})"  # such as for UTF-16 without its mark
     # The decoder's input ends with the chunk.
     offset = num_read - len(error.object) + error.start
     return f"at byte {offset} (0x{error.object[error.start]:02x})"
 
 
 def _cut(line, longest):
-    """Pieces of a line of at most `longest` characters, a list of str."""
+    """Cut a line into pieces of at most `longest` characters, list of str."""
     pieces, begin = [], 0
     while len(line) - begin > longest:
         end = line.rfind(" ", begin + 1, begin + longest + 1)

@@ -4,7 +4,7 @@ from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.lines import BAD_TEXT
 
-# Values of the options that are not given.
+# Default values of the options.
 TEXT_DEFAULTS = {
     "text_format": "auto",
     "text_field": TEXT_FIELD,
@@ -26,7 +26,7 @@ def fill_text_options(arguments, defaults=TEXT_DEFAULTS):
 
 
 def add_text_options(add):
-    """Add the format, field and encoding of text, and what to do about errors.
+    """Add options for the format, field and encoding of text, and bad text.
 
     Options that are not given are None until `fill_text_options`.
 

@@ -25,16 +25,16 @@ _ABSENT = object()
 _SEPARATOR_LINE = re.compile(
     r'("?)sep=(\\t|[^\w\s"]|\t)\1[,;\t]*', re.IGNORECASE
 )
-# What `csv` says where a quote takes all that follows: to the end of the file,
-# or to the longest field.
+# Errors of `csv` if an open quote includes all that follows: to the end of the
+# file, or to the longest field.
 _NOT_CLOSED = ("unexpected end of data", "field larger than")
-_MOST_READ_AGAIN = 10_000_000  # lines of a file, which take some seconds
+_MOST_READ_AGAIN = 10_000_000  # lines of a file; they take some seconds
 
 
 def read_json_lines(path, encoding, on_bad_text, field, log=None):
     """Yield the text of each line of JSON that has one.
 
-    Lines whose text is null or blank are counted in `empty_rows` of the log.
+    The log counts lines whose text is null or blank in `empty_rows`.
 
     Args:
         path: str.
@@ -72,7 +72,7 @@ def read_json_lines(path, encoding, on_bad_text, field, log=None):
 
 
 def _way_to_lines(line):
-    """Advice about JSON that is not an object a line, str."""
+    """Advice about JSON that does not have one object per line, str."""
     if line.lstrip().startswith("["):
         return " Make lines of an array's objects by: jq -c '.[]' FILE"
     if line.strip() == "{":
@@ -81,7 +81,7 @@ def _way_to_lines(line):
 
 
 def _text_of(line, field):
-    """The text of a line of JSON, "" of null; ValueError without one."""
+    """Text of a line of JSON, "" for null; ValueError without a text."""
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
@@ -89,7 +89,7 @@ def _text_of(line, field):
             f"the line is not valid JSON ({error.msg} at column {error.colno})."
         ) from None
     except (ValueError, RecursionError) as error:
-        # A number of too many digits, or lists in lists without end.
+        # A number with too many digits, or lists nested too deeply.
         raise ValueError(
             f"the line is not JSON that can be read ({error})."
         ) from None
@@ -112,15 +112,15 @@ def _text_of(line, field):
 
 
 def separator_line(line):
-    """The separator that a spreadsheet names in the first line of a CSV.
+    """Separator that a spreadsheet names in the first line of a CSV.
 
-    It writes `sep=;`, perhaps in quotes or with separators behind it.
+    The line is `sep=;`, perhaps in quotes or followed by separators.
 
     Args:
         line: str.
 
     Returns:
-        str of one character, or None if the line is another one.
+        str of one character, or None for another line.
     """
     match = _SEPARATOR_LINE.fullmatch(line.strip(" \r\n"))
     if match is None:
@@ -131,11 +131,11 @@ def separator_line(line):
 def read_csv(path, encoding, on_bad_text, field, log=None):
     """Yield the text of each row of a CSV that has one.
 
-    The first row has the names of the columns. It tells the separator, a
-    comma, a semicolon or a tab, unless a line `sep=;` above it does. A .tsv
-    has tabs, and quotes are text there. Rows without a text are counted in
-    `empty_rows` of the log, others in `repeated_headers`, as of files that
-    were joined, and `quoted_texts` of a .tsv.
+    The first row has the names of the columns. It decides the separator, a
+    comma, a semicolon or a tab, unless a line `sep=;` stands above it. A .tsv
+    has tabs, and its quotes are text. The log counts rows without a text in
+    `empty_rows`, headers of joined files in `repeated_headers`, and quoted
+    texts of a .tsv in `quoted_texts`.
 
     Args:
         path: str.
@@ -148,8 +148,8 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
         str.
 
     Raises:
-        TextError: there is no such column; or a row is broken or has no such
-            field, and `on_bad_text` is "refuse".
+        TextError: the column is missing; or `on_bad_text` is "refuse" and a row
+            is broken or lacks the field.
     """
     lines = read_lines(
         path, encoding, on_bad_text, log, MOST_CHARACTERS, is_cut=False
@@ -182,7 +182,7 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
                     on_bad_text,
                     log,
                 )
-                if is_open:  # it may have taken others with it
+                if is_open:  # it may include later rows
                     lines.read_again()
             elif row is None:
                 return
@@ -205,9 +205,9 @@ def _fault(row, place, width):
 
 
 class _LinesOfRows:
-    """Lines for a reader of CSV, which can be read again after a broken row.
+    """Lines for a CSV reader that can be read again after a broken row.
 
-    A quote that is never closed would take all that follows with it.
+    A quote that is never closed would otherwise include all later rows.
 
     Args:
         lines: iterator of str without their ends.
@@ -219,7 +219,7 @@ class _LinesOfRows:
         self._lines = lines
         self._path = path
         self._left = _MOST_READ_AGAIN
-        self._number = number  # of the newest line
+        self._number = number  # number of the newest line
         self._row = []  # lines of the row that is being read
         self._again = collections.deque()
 
@@ -233,26 +233,26 @@ class _LinesOfRows:
         return line + "\n"
 
     def begin_row(self):
-        """Lets go of the lines of the row before."""
+        """Forget the lines of the row before."""
         self._row.clear()
 
     def of_row(self):
-        """The place of the row in its file, str."""
+        """Place of the row in its file, str."""
         begin = self._number - len(self._row) + 1
         if begin >= self._number:
             return f"in line {self._number}"
         return f"in lines {begin} to {self._number}"
 
     def ran_on(self):
-        """Whether the text ends at a quote that opens one of a later row."""
+        """Whether the text ends at a quote that opens a later row's text."""
         before = self._row[-1].partition('"')[0]
         return len(self._row) > 1 and before[-1:] in ("", ",", ";", "\t")
 
     def read_again(self):
-        """Goes back to the second line of the row."""
+        """Go back to the second line of the row."""
         count = len(self._row) - 1
         self._left -= count
-        if self._left < 0:  # of rows that each take all that follows
+        if self._left < 0:  # many rows each include all that follows
             raise TextError(
                 f"{self._path}: too many quotes are opened and never closed, "
                 f"the last {self.of_row()}. Repair the file, or read it as "
@@ -263,14 +263,14 @@ class _LinesOfRows:
 
 
 def _csv_rows(path, header, lines, field, separator):
-    """A reader of rows, the names of columns, and whether quotes are text.
+    """Reader of rows, names of columns, and whether quotes are text.
 
     Args:
         path: str.
         header: str, the line of the names.
         lines: iterator of str, the lines below.
         field: str, the name of the column of the texts.
-        separator: str, or None to take the one that the header has.
+        separator: str, or None to find it in the header.
     """
     is_tsv = separator is None and plain_name(path.lower()).endswith(".tsv")
     quoting = csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL
@@ -300,7 +300,7 @@ def _csv_rows(path, header, lines, field, separator):
 
 @contextlib.contextmanager
 def long_fields(characters):
-    """Let `csv` read fields of so many characters; else at most 131,072."""
+    """Context in which `csv` reads fields longer than 131,072 characters."""
     limit = csv.field_size_limit(characters)
     try:
         yield
@@ -309,9 +309,9 @@ def long_fields(characters):
 
 
 def read_table(path, on_bad_text, field, log=None):
-    """Yield the text of each row of a table of columns that has one.
+    """Yield the text of each row of a columnar table that has one.
 
-    Rows without a text are counted in `empty_rows` of the log.
+    The log counts rows without a text in `empty_rows`.
 
     Args:
         path: str, of a file that `columnar` reads.
@@ -323,7 +323,7 @@ def read_table(path, on_bad_text, field, log=None):
         str.
 
     Raises:
-        TextError: the file is damaged or has no such column; or a row is no
+        TextError: the file is damaged or lacks the column; or a row is no
             text, and `on_bad_text` is "refuse".
         RuntimeError: pyarrow is not installed.
     """
@@ -348,14 +348,14 @@ def read_table(path, on_bad_text, field, log=None):
 
 
 def _leave_out(message, on_bad_text, log):
-    """Count a broken line or row; TextError where such are refused."""
+    """Count a broken line or row; TextError if they are refused."""
     if on_bad_text == "refuse":
         raise TextError(message) from None
     count_bad_text(log, "skipped_lines")
 
 
 def _has_text(text, log):
-    """Whether a row has a text, bool; counts one that has none."""
+    """Whether a row has a text, bool; count a row without one."""
     if text.strip():
         return True
     count_bad_text(log, "empty_rows")
@@ -363,7 +363,7 @@ def _has_text(text, log):
 
 
 class _ReportedFile(WrappedFile):
-    """File that reports its bytes, each once, in whatever order it is read."""
+    """File that reports each byte once, for any order of reads."""
 
     def __init__(self, file, log, size):
         super().__init__(file)
@@ -385,7 +385,7 @@ class _ReportedFile(WrappedFile):
 
 
 def _decoded(value, on_bad_text, log):
-    """The text of a row, "" without one; ValueError of what is no text."""
+    """Text of a row, "" without one; ValueError for another value."""
     if value is None:
         return ""
     try:
@@ -403,11 +403,11 @@ def _decoded(value, on_bad_text, log):
             f"the text has more than {MOST_CHARACTERS:,} characters, and is "
             "one document. Make several rows of it;"
         )
-    # As all other text: "\r" ends a line, too.
+    # As in all other text, "\r" ends a line too.
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _replaced(value):
-    """Number of characters that replace bytes which are not text."""
+    """Number of characters that replace bytes that are not text."""
     original = value.decode(errors="ignore").count("\ufffd")
     return value.decode(errors="replace").count("\ufffd") - original

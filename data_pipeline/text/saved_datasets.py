@@ -1,7 +1,8 @@
-"""Directories that `save_to_disk` of Hugging Face's `datasets` has written.
+"""Directories from `save_to_disk` of Hugging Face's `datasets`.
 
-One of a data set holds state.json, which names its .arrow files in order; one
-of several splits holds dataset_dict.json and a folder of a data set a split.
+A data set's directory holds state.json, which names its .arrow files in order.
+A directory of several splits holds dataset_dict.json and a data set's folder
+per split.
 """
 
 import posixpath
@@ -17,13 +18,13 @@ _MOST_CHARACTERS = 200  # of a name
 
 
 def find_data_files(directory):
-    """Files of the data set that was saved to a directory.
+    """Files of the data set in a directory.
 
     Args:
         directory: str or path.
 
     Returns:
-        list of paths, or None where the directory is of no data set.
+        list of paths, or None if the directory holds no data set.
 
     Raises:
         ValueError: it holds several splits, or is damaged.
@@ -53,7 +54,7 @@ def find_data_files(directory):
 
 
 def is_saved(directory):
-    """Whether a directory is of a data set without splits, bool."""
+    """Whether a directory holds a data set without splits, bool."""
     return all((directory / name).is_file() for name in (STATE, INFO))
 
 
@@ -68,8 +69,8 @@ def names_of_state(state, place):
         list of str.
 
     Raises:
-        ValueError: it is no state of a data set, or one whose rows were
-            selected or put into another order without writing them.
+        ValueError: it is not the state of a data set, or rows were selected or
+            reordered but not written.
     """
     try:
         names = [entry["filename"] for entry in state["_data_files"]]

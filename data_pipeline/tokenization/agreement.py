@@ -1,4 +1,4 @@
-"""Compare the tokenizer of exports with the one in Python, on a text.
+"""Compare the tokenizer of exports with the Python tokenizer, on a text.
 
 python -m data_pipeline.tokenization.agreement --tokenizer spiece.model \\
     --input 'text/*.txt'
@@ -10,7 +10,7 @@ from data_pipeline.base import command_line
 
 
 def agreement(tokenizer, texts, batch_size=256):
-    """Compare the graph with the tokenizer that it was built from.
+    """Compare the graph with its tokenizer.
 
     Args:
         tokenizer: Tokenizer.
@@ -18,7 +18,7 @@ def agreement(tokenizer, texts, batch_size=256):
         batch_size: int, default 256.
 
     Returns:
-        list of int, the positions in `texts` where the ids differ.
+        list of int, indices of the texts with different ids.
     """
     import tensorflow as tf
 
@@ -32,24 +32,24 @@ def agreement(tokenizer, texts, batch_size=256):
     for begin in range(0, len(texts), batch_size):
         batch = texts[begin : begin + batch_size]
         rows = [text.encode(errors="surrogatepass") for text in batch]
-        found = graph(tf.constant(rows, tf.string)).to_list()
+        graph_ids = graph(tf.constant(rows, tf.string)).to_list()
         expected = tokenizer.encode_batch(batch)
         differences.extend(
             begin + row
             for row in range(len(batch))
-            if found[row] != expected[row]
+            if graph_ids[row] != expected[row]
         )
     return differences
 
 
 def main(argv=None):
-    """Report on which lines of a text the graph and the tokenizer agree.
+    """Report the lines of a text on which graph and tokenizer agree.
 
     Args:
-        argv: list of str, default None for those of the process.
+        argv: list of str, default None for the arguments of the process.
 
     Returns:
-        int, 0 where they agree on every line, else 1.
+        int, 0 if they agree on every line, else 1.
 
     Raises:
         OSError: an input cannot be read.

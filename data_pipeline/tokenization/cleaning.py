@@ -6,26 +6,25 @@ accents), lower case. `compile_cleaning` writes the same rules, followed by the
 model's own, as the character map of the model's normalizer, so that
 SentencePiece alone gives the released ids, in Python as in a TensorFlow graph.
 
-Rules look at one character, or at a sequence that the model's own map knows.
-Therefore:
+A rule matches one character, or a sequence in the model's own map. Therefore:
 - `str.lower` writes a sigma that ends a word as U+03C2. `final_sigma` does
-  this before SentencePiece, where the vocabulary can tell the difference.
+  this before SentencePiece, if the vocabulary distinguishes the two.
   Limit: the second of two sigmas around one character that decomposes into
   several, such as U+2103.
-- The parts of a Hangul syllable or of an Indic vowel, and letters with the
-  accents that are kept, are composed as the model's map says, unless a dropped
-  mark stands between them.
+- The model's map composes the parts of a Hangul syllable or of an Indic vowel,
+  and letters with the accents that are kept, unless a dropped mark stands
+  between them.
 - A user-defined symbol that the cleaning changes, such as "É", cannot occur in
   clean text: it stays out of the symbols that SentencePiece looks for first.
-- Blanks are joined whether or not the model's settings ask for it, those that
-  its own map makes too.
+- Blanks are joined for any settings of the model, also blanks that its own map
+  makes.
 
 Lone surrogates and bytes that are not UTF-8 become U+FFFD before SentencePiece.
 
 `DigitCommas` is the digit-comma rule, as a table of ids: a piece that ends with
 a digit and a comma, such as "70,", is split again into the pieces of the digits
-and a comma. So is a run of unknown characters, in a vocabulary that has no
-comma: into two unknown pieces.
+and a comma. In a vocabulary without a comma, a run of unknown characters is
+split too, into two unknown pieces.
 
 Shapes: n texts, N ids of all texts together, V vocabulary.
 
@@ -82,7 +81,7 @@ def preprocess(text, lowercase=False, keep_accents=False):
 
 
 def check_text(text):
-    """Refuse what is not a str."""
+    """Refuse a text that is not a str."""
     if not isinstance(text, str):
         raise TypeError(
             "`text` must be a str. Received: "
@@ -98,7 +97,7 @@ def strip_accents(text):
 
 
 def count_accents(text):
-    """int, the characters of a text that lose an accent, or are one."""
+    """Number of characters that lose an accent or are one, int."""
     if text.isascii():
         return 0
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
@@ -119,7 +118,7 @@ def accents_note(accents, characters):
 
     Args:
         accents: int, as `count_accents` counts them.
-        characters: int, of the same text.
+        characters: int, number of characters of the same text.
 
     Returns:
         str, empty for up to one character in a thousand.
@@ -146,7 +145,7 @@ class CompiledCleaning(typing.NamedTuple):
     dropped: frozenset  # characters that the model's own map drops
     marks: frozenset  # combining marks, which belong to the letter before them
     has_sigma: bool  # whether texts must go through `final_sigma`
-    keep_accents: bool  # as the model says
+    keep_accents: bool  # the model's setting
 
 
 @functools.lru_cache(maxsize=16)
@@ -158,14 +157,14 @@ def compile_cleaning(model_proto, lowercase=False):
 
     Args:
         model_proto: bytes, a SentencePiece model; its own map is applied to
-            the result of the cleaning. It says whether accents are kept.
+            the result of the cleaning. It records whether accents are kept.
         lowercase: bool, default False.
 
     Returns:
         CompiledCleaning.
     """
     model = model_file.ModelProto.FromString(model_proto)
-    model.ClearField("sha256")  # of the model that is changed here
+    model.ClearField("sha256")  # the digest of the unchanged model
     options = lowercase, model.keep_accents
     cleaned = _cleaned_characters(*options)
     spec = model.normalizer_spec
@@ -179,7 +178,7 @@ def compile_cleaning(model_proto, lowercase=False):
     }
     rules = {source: to for source, to in rules.items() if to != source}
     for sequence in sequences:
-        # Others are not in clean text.
+        # Other sequences do not occur in clean text.
         if cleaned.keys().isdisjoint(sequence):
             to = normalize(sequence)
             for source in _sources(sequence, *options):
@@ -215,7 +214,7 @@ def final_sigma(text, keep_accents=False):
 
     Args:
         text: str, before the cleaning.
-        keep_accents: bool, as of `preprocess`.
+        keep_accents: bool, see `preprocess`.
 
     Returns:
         str of the same length.
@@ -228,11 +227,11 @@ def final_sigma(text, keep_accents=False):
 
 @functools.cache
 def final_sigma_patterns(keep_accents):
-    """Patterns of a capital sigma, and of one that ends a word.
+    """Patterns of a capital sigma, and of a sigma that ends a word.
 
-    Both for Python's `re` and for RE2. The second has two groups, before and
-    behind the sigma: it follows a letter with case, and no such letter follows;
-    both may be hidden behind characters that Unicode calls case-ignorable.
+    Both are for Python's `re` and for RE2. The second has two groups, before
+    and behind the sigma: a letter with case precedes it, and none follows.
+    Characters that Unicode calls case-ignorable may stand between.
     """
     sigmas, before, after, ignored = [], [], [], []
     changing = set(_changing_characters())
@@ -265,7 +264,7 @@ def final_sigma_patterns(keep_accents):
 
 @functools.cache
 def blanks_class():
-    """RE2 class of the characters that `str.strip` takes off."""
+    """RE2 class of the characters that `str.strip` removes."""
     return f"[{_character_ranges([c for c in _characters() if c.isspace()])}]"
 
 
@@ -279,17 +278,17 @@ def _characters():
 
 def _character_ranges(characters):
     """Sorted characters as the inside of a class of a regular expression."""
-    found = []
+    ranges = []
     for character in characters:
-        if found and ord(character) == ord(found[-1][1]) + 1:
-            found[-1][1] = character
+        if ranges and ord(character) == ord(ranges[-1][1]) + 1:
+            ranges[-1][1] = character
         else:
-            found.append([character, character])
+            ranges.append([character, character])
     return "".join(
         f"{re.escape(first)}-{re.escape(last)}"
         if first < last
         else re.escape(first)
-        for first, last in found
+        for first, last in ranges
     )
 
 
@@ -313,7 +312,7 @@ def kind_ranges(kinds, usual):
 
 @functools.cache
 def _cleaned_characters(lowercase, keep_accents):
-    """The characters that the cleaning changes, and what becomes of them."""
+    """Characters that the cleaning changes, with their replacements."""
     cleaned = {}
     for character in _changing_characters():
         to = character if keep_accents else strip_accents(character)
@@ -334,7 +333,7 @@ def _variants(*options):
 
 
 def _sources(sequence, lowercase, keep_accents):
-    """Sequences that the cleaning turns into `sequence`, but for rare ones.
+    """Sequences that the cleaning turns into `sequence`, except rare ones.
 
     Where accents are dropped, mixed forms of three characters are left out.
     """
@@ -342,14 +341,14 @@ def _sources(sequence, lowercase, keep_accents):
     if len(sequence) == 2 or keep_accents:
         forms = ([c, *variants.get(c, ())] for c in sequence)
         return map("".join, itertools.product(*forms))
-    # A syllable that was composed before its last part.
+    # A syllable that is composed before its last part follows.
     composed = variants.get(sequence[:-1], ())
     return [sequence, *(c + sequence[-1] for c in composed)]
 
 
 @functools.cache
 def _changing_characters():
-    # Of 1.1 million characters 19,000 change: most blocks are ruled out whole.
+    # 19,000 of 1.1 million characters change: most blocks are skipped whole.
     changing = []
     characters = iter(_characters())
     while block := "".join(itertools.islice(characters, 256)):
@@ -385,7 +384,7 @@ def _own_sources(charsmap, keep_accents):
 
 
 def own_normalizer(model):
-    """The model's own map, leaving blanks as they are.
+    """The model's own map, which keeps blanks unchanged.
 
     Args:
         model: ModelProto.
@@ -404,7 +403,7 @@ def own_normalizer(model):
 
 
 def _compile(rules):
-    sentencepiece.set_min_log_level(1)  # it tells the size of the map
+    sentencepiece.set_min_log_level(1)  # else it prints the map's size
     made = sentencepiece.SentencePieceNormalizer(norm_map=list(rules.items()))
     spec = model_file.ModelProto().normalizer_spec
     spec.ParseFromString(made.serialized_normalizer_spec())
@@ -414,9 +413,9 @@ def _compile(rules):
 def _keep_clean_symbols(model, options):
     """Make symbols that the cleaning changes ordinary pieces.
 
-    SentencePiece looks for user-defined symbols before it applies the map, and
-    the release after the cleaning. Their scores stay what SentencePiece gives
-    to such symbols.
+    SentencePiece looks for user-defined symbols before it applies the map; the
+    release looks for them after the cleaning. The pieces keep the scores of
+    user-defined symbols.
     """
     if model.trainer_spec.model_type != model_file.UNIGRAM:
         return
@@ -434,17 +433,17 @@ def _keep_clean_symbols(model, options):
 
 
 class CommaTable(typing.NamedTuple):
-    """The S ids that the rule splits, and their parts, flat.
+    """Flat table of the S ids that the rule splits, and their parts.
 
     Attributes:
         pieces: int32 array [S + 1], the ids in order; a larger number last,
             for a run of unknown characters.
-        splits: int32 array [S + 2], the first part of each.
+        splits: int32 array [S + 2], index of the first part of each id.
         ids: int32 array [parts].
         begins, widths: int32 arrays [parts], in characters of the piece
             without its blank.
-        totals: int32 array [parts], characters of all digits, -1 if not known;
-            COMMA for the part behind them.
+        totals: int32 array [parts], number of characters of all digits, -1 if
+            not known; COMMA for the part behind the digits.
     """
 
     pieces: np.ndarray
@@ -456,7 +455,7 @@ class CommaTable(typing.NamedTuple):
 
 
 class DigitCommas:
-    """Splits commas off the digits before them.
+    """Rule that splits commas off the digits before them.
 
     Args:
         pieces: list of V str.
@@ -464,15 +463,15 @@ class DigitCommas:
 
     Attributes:
         table: CommaTable.
-        splits_unknown: bool, whether the vocabulary has no comma, so that runs
-            of unknown characters can end with one.
+        splits_unknown: bool, True if the vocabulary has no comma. Then runs of
+            unknown characters can end with one.
     """
 
     def __init__(self, pieces, encode_pieces):
         self._ids = {}
         self._widths = {}
         numbers = {piece: index for index, piece in enumerate(pieces)}
-        # A character for private use stands for the unknown ones.
+        # A private-use character stands for unknown characters.
         last = encode_pieces("\U000f00003,")[-1]
         self.splits_unknown = last.endswith(",") and last not in numbers
         for index, piece in enumerate(pieces):
@@ -489,7 +488,7 @@ class DigitCommas:
         self._is_split[list(self._ids)] = True
 
     def replace(self, ids):
-        """Put the parts in place of every id that has some.
+        """Replace each id that the rule splits by its parts.
 
         Args:
             ids: list of int.
@@ -502,11 +501,11 @@ class DigitCommas:
         return [p for index in ids for p in self._ids.get(index, (index,))]
 
     def replace_flat(self, ids, lengths):
-        """Put the parts in place of ids of many texts.
+        """Replace the ids that the rule splits, in many texts at once.
 
         Args:
             ids: int32 array [N] of texts one after the other.
-            lengths: int64 array [n], the ids of each text.
+            lengths: int64 array [n], number of ids of each text.
 
         Returns:
             tuple of ids and lengths, likewise.
@@ -519,7 +518,7 @@ class DigitCommas:
         begins, counts = table.splits[rows], np.diff(table.splits)[rows]
         ends = np.cumsum(counts, dtype=np.int64)
         within = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
-        # Where the parts of each begin among the new ids.
+        # Position of each id's first part among the new ids.
         target = places + (ends - counts) - np.arange(len(places))
         repeats = np.ones(len(ids), np.int64)
         repeats[places] = counts
@@ -536,9 +535,9 @@ class DigitCommas:
 
         Args:
             index: int.
-            piece: str, what SentencePiece took for it.
+            piece: str, the piece that SentencePiece matched.
             begin: int, the first character.
-            comma: int, the last character but for marks on it.
+            comma: int, the last character before any marks on it.
             end: int, exclusive.
 
         Returns:
@@ -588,7 +587,7 @@ def split_comma(piece, encode_pieces):
         encode_pieces: callable, str -> list of str: the model without the rule.
 
     Returns:
-        list of str, or None where the rule does not apply.
+        list of str, or None if the rule does not apply.
     """
     if not ends_in_digit_comma(piece):
         return None
@@ -606,5 +605,5 @@ def digit_comma_pattern():
 
 
 def ends_in_digit_comma(piece):
-    """bool, whether the rule splits a piece, such as "70,"."""
+    """Whether the rule splits a piece, such as "70,", bool."""
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()

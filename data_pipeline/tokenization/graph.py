@@ -1,8 +1,8 @@
-"""The tokenizer as a TensorFlow graph, for exports that take raw text.
+"""Tokenizer as a TensorFlow graph, for exports that read raw text.
 
-Beside TensorFlow's own ops it uses two of TensorFlow Text, `SentencepieceOp`
-and `SentencepieceTokenizeOp`, so that TensorFlow Serving can load it. The
-cleaning is part of the SentencePiece model, see `cleaning`.
+It uses TensorFlow's own ops and only two ops of TensorFlow Text,
+`SentencepieceOp` and `SentencepieceTokenizeOp`, so that TensorFlow Serving can
+load it. The cleaning is part of the SentencePiece model, see `cleaning`.
 
 Shapes: N texts, M chunks of texts, P pieces of all texts, C characters.
 """
@@ -27,22 +27,21 @@ from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.unknown_runs import UnknownRuns
 
 _CHUNK_WORDS = 128
-# Kinds of characters by what the cleaning leaves of them; those of _DROPPED are
-# dropped by the model's own map.
+# Kinds of characters, by the result of the cleaning; the model's own map drops
+# the kind _DROPPED.
 _TEXT, _BLANK, _MARK, _DROPPED = range(4)
-# Tokenizer -> its traced GraphTokenizer, as long as the former is used.
+# Tokenizer -> its traced GraphTokenizer, as long as the Tokenizer exists.
 _GRAPHS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 class _Chunks(typing.NamedTuple):
-    """Chunks of texts, which SentencePiece reads one by one.
+    """Chunks of texts; SentencePiece reads them one by one.
 
     Attributes:
         texts: string [M].
         splits: int64 [N + 1], the first chunk of each text.
-        begins: int64 [M], the byte where each begins if a blank ended each
-            text.
-        continues: bool [M], whether it goes on inside of a word.
+        begins: int64 [M], first byte of each chunk, if a blank ended each text.
+        continues: bool [M], whether a chunk begins inside a word.
     """
 
     texts: tf.Tensor
@@ -52,31 +51,31 @@ class _Chunks(typing.NamedTuple):
 
 
 def graph_of(tokenizer):
-    """Return the traced GraphTokenizer of a Tokenizer, the same at every call.
+    """Return the one traced GraphTokenizer of a Tokenizer.
 
-    All preprocessors share it, and its functions are traced once.
+    All preprocessors share it, so its functions are traced once.
     """
     if tokenizer not in _GRAPHS:
-        # The tables must outlive the graph that is being traced, if any.
+        # The tables must outlive a graph that is being traced.
         with tf.init_scope():
             _GRAPHS[tokenizer] = GraphTokenizer(tokenizer, is_traced=True)
     return _GRAPHS[tokenizer]
 
 
 class GraphTokenizer(tf.Module):
-    """Raw text to SentencePiece ids in graph ops, as `Tokenizer.encode`.
+    """Graph ops from raw text to SentencePiece ids, as `Tokenizer.encode`.
 
     Bytes that are not UTF-8 count as U+FFFD. One case can differ from
-    `Tokenizer`: where two ways to split a word have the same score but for
-    rounding, TensorFlow Text's SentencePiece may choose the other one (about 1
-    line of 150,000). It rounds to float32, which is coarse in words of some
-    thousand pieces: runs of digits, or documents in a script without blanks.
+    `Tokenizer`: if two ways to split a word have equal scores up to rounding,
+    TensorFlow Text's SentencePiece may choose the other one (about 1 line of
+    150,000). It rounds to float32, which is coarse in words of some thousand
+    pieces: runs of digits, or documents in a script without blanks.
 
     Args:
         tokenizer: Tokenizer, whose model and case are built in.
-        is_traced: bool, whether calls share functions that are traced once,
-            which is faster where many graphs are made. Default False: ops in
-            the caller's graph. A SavedModel would keep all traced functions.
+        is_traced: bool, whether calls share functions that are traced once.
+            This is faster for many graphs, but a SavedModel would keep all
+            traced functions. Default False: ops in the caller's graph.
 
     Call arguments:
         texts: string tensor [N], UTF-8.
@@ -96,8 +95,8 @@ class GraphTokenizer(tf.Module):
         self._cleaning = tokenizer.cleaning
         self._unknown_runs = UnknownRuns(tokenizer)
         self._sentencepiece = _sentencepiece(self._unknown_runs.model_proto)
-        # TensorFlow Text adds up scores in float32, which in a long text is too
-        # coarse to tell the best pieces.
+        # TensorFlow Text adds up scores in float32, which is too coarse to find
+        # the best pieces of a long text.
         self._chunk_words = (
             _CHUNK_WORDS if tokenizer.cuts_at_blanks else np.iinfo(np.int64).max
         )
@@ -109,25 +108,25 @@ class GraphTokenizer(tf.Module):
             self._encode = _traced(self._encode)
             self._encode_with_offsets = _traced(self._encode_with_offsets)
 
-    # There is nothing that AutoGraph would rewrite; looking takes seconds.
+    # AutoGraph has nothing to rewrite here, and its search takes seconds.
     @tf.autograph.experimental.do_not_convert
     def __call__(self, texts):
         return self._encode(_of_rank_1(texts))
 
     @tf.autograph.experimental.do_not_convert
     def tokenize_with_offsets(self, texts):
-        """Split texts and give the characters that each piece came from.
+        """Split texts and locate each piece in its text.
 
-        What belongs to a piece is as `Tokenizer.encode_with_offsets` has it.
-        Offsets count code points; each U+FFFD that stands for bytes which are
-        not UTF-8 counts as one. An export that uses this holds the op
-        `SentencepieceTokenizeWithOffsetsOp`, of the same kernels.
+        Pieces have the same characters as in `Tokenizer.encode_with_offsets`.
+        Offsets count code points; a U+FFFD in place of bytes that are not UTF-8
+        counts as one. An export that uses this holds the op
+        `SentencepieceTokenizeWithOffsetsOp`, from the same kernels.
 
         Args:
             texts: string tensor [N], UTF-8.
 
         Returns:
-            ids: int32 ragged tensor [N, (T)], as the tokenizer itself gives.
+            ids: int32 ragged tensor [N, (T)], as from a call.
             begins: int32 ragged tensor [N, (T)], in characters of the text.
             ends: int32 ragged tensor [N, (T)], likewise, exclusive.
 
@@ -160,7 +159,7 @@ class GraphTokenizer(tf.Module):
                 begins + tf.cast(x.flat_values, tf.int64) for x in limits
             )
             spans = self._offsets(
-                # The blank ends the last chunk of a text as it does the others.
+                # A blank ends the last chunk of a text, too.
                 tf.strings.unicode_decode(texts + " ", "UTF-8"),
                 pieces,
                 tf.gather(starts, sources.firsts),
@@ -181,7 +180,7 @@ class GraphTokenizer(tf.Module):
         return texts
 
     def _chunks(self, texts):
-        """Cut texts [N] at blanks, and in long unknown words, into chunks.
+        """Cut texts [N] into chunks, at blanks and in long unknown words.
 
         Returns:
             _Chunks.
@@ -217,10 +216,10 @@ class GraphTokenizer(tf.Module):
         return _Chunks(chunks, tf.gather(ends, part_splits), begins, continues)
 
     def _split_commas(self, pieces, chunk_ids, sources):
-        """Apply the digit-comma rule to pieces, made of `chunk_ids`.
+        """Apply the digit-comma rule to the pieces of `chunk_ids`.
 
         Returns the ids of the parts, the place of each in the table or behind
-        it, and the piece [P] that each came from.
+        it, and the index of its piece [P].
         """
         table, ids = self._commas, pieces.flat_values
         rows = tf.searchsorted(table.pieces, ids)
@@ -232,7 +231,7 @@ class GraphTokenizer(tf.Module):
             )
             rows = tf.where(is_unknown, tf.size(table.pieces) - 1, rows)
             is_split |= is_unknown
-        # Pieces that stay are read from behind the table, where they follow.
+        # Whole pieces follow behind the table, and are read from there.
         itself = tf.size(table.ids) + tf.range(tf.size(ids))
         starts = tf.where(is_split, tf.gather(table.splits, rows), itself)
         limits = tf.gather(table.splits, rows + 1)
@@ -246,12 +245,12 @@ class GraphTokenizer(tf.Module):
         return parts, places.flat_values, row_ids(places)
 
     def _offsets_of_parts(self, places, sources, spans):
-        """Offsets of what the digit-comma rule made of the pieces.
+        """Offsets of the parts that the digit-comma rule made of pieces.
 
         Args:
             places: int32 [parts], in the CommaTable; beyond it for a piece that
                 stays.
-            sources: int64 [parts], the piece that each came from.
+            sources: int64 [parts], index of the piece of each part.
             spans: from `_PieceOffsets`.
 
         Returns:
@@ -288,7 +287,7 @@ def _of_rank_1(texts):
 
 
 class _PieceOffsets:
-    """Offsets of pieces, as `Tokenizer.encode_with_offsets` gives them.
+    """Offsets of pieces, as from `Tokenizer.encode_with_offsets`.
 
     Args:
         tokenizer: Tokenizer.
@@ -332,7 +331,7 @@ class _PieceOffsets:
         is_blank = tf.reduce_any(
             pieces.flat_values[:, None] == self._blank_ids, axis=1
         )
-        # Else the blank lies inside a character that became several words.
+        # Else the blank lies inside a character that maps to several words.
         is_blank &= begins_chunk | (starts < limits)
         characters = _characters_of_bytes(codes.flat_values)
         starts, limits = (tf.gather(characters, x) for x in (starts, limits))
@@ -342,7 +341,7 @@ class _PieceOffsets:
         )
         is_text = kinds == _TEXT
         next_text = _next_place(is_text)
-        # Marks belong to the letter that they follow.
+        # A mark belongs to the letter before it.
         letters = tf.maximum(_last_limit(kinds != _MARK)[1:] - 1, 0)
         last_solid = _last_limit(tf.gather(is_text, letters))
         begins = tf.gather(next_text, starts)
@@ -373,7 +372,7 @@ def _is_first(rows):
 
 
 def _characters_of_bytes(codes):
-    """The character of each byte of characters [C] in UTF-8."""
+    """Index of the character of each byte of characters [C] in UTF-8."""
     sizes = 1 + sum(
         tf.cast(codes >= code, tf.int64) for code in (0x80, 0x800, 0x10000)
     )
@@ -381,13 +380,13 @@ def _characters_of_bytes(codes):
 
 
 def _next_place(mask):
-    """For each of the n + 1 boundaries, the first True from there on, or n."""
+    """First True at or after each of the n + 1 boundaries, or n."""
     places = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], 0)
     return tf.gather(places, _counts(mask))
 
 
 def _last_limit(mask):
-    """For each of the n + 1 boundaries, one past the last True before it."""
+    """One past the last True before each of the n + 1 boundaries."""
     limits = tf.concat([[0], tf.where(mask)[:, 0] + 1], 0)
     return tf.gather(limits, _counts(mask))
 
@@ -408,19 +407,19 @@ def _sentencepiece(model_proto):
     tokenizer = tensorflow_text.SentencepieceTokenizer(
         model=model_proto, out_type=tf.int32
     )
-    # Not documented by TensorFlow Text; a test sets a seed and tokenizes.
+    # TensorFlow Text does not document this; a test sets a seed and tokenizes.
     tokenizer._model_resource = _NamedModel(model_proto, None)
     return tokenizer
 
 
 class _NamedModel(sentencepiece_tokenizer._SentencepieceModelResource):
-    """The model under the name of its content, so that it lasts.
+    """SentencePiece model under the name of its content, so that it lasts.
 
-    TensorFlow Text lets the kernel that made the model own it, and TensorFlow
+    In TensorFlow Text the kernel that made the model owns it, and TensorFlow
     drops all kernels when a random seed is set (`tf.random.set_seed`,
     `keras.utils.set_random_seed`): after that every call failed with "Resource
-    ... SentencepieceOp ... does not exist". A model with a name is kept, and
-    equal ones are one.
+    ... SentencepieceOp ... does not exist". TensorFlow keeps a model with a
+    name, and shares it among equal models.
     """
 
     def _create_resource(self):

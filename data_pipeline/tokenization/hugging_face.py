@@ -1,11 +1,11 @@
 """Tokenizers of model directories: ours, released or Hugging Face's.
 
-From Hugging Face's `tokenizer.json` the SentencePiece model is rebuilt, so that
-texts get the ids of the released preprocessing. Hugging Face's own tokenizer
-differs from these in: commas after digits, symbols that are written in a text,
-marks that do not combine, control characters that Python takes for blanks,
+The SentencePiece model is rebuilt from Hugging Face's `tokenizer.json`, so that
+texts get the ids of the released preprocessing. The ids of Hugging Face's own
+tokenizer differ for: commas after digits, symbols that are written in a text,
+marks that do not combine, control characters that Python counts as blanks,
 pieces of equal score, and with other vocabularies Hangul and the Greek sigma at
-the end of a word. Where accents are kept, it drops those behind a character
+the end of a word. Where accents are kept, it drops accents behind a character
 that its table replaces, such as U+2460. tests/slow/peers/test_transformers.py
 has an example of each.
 """
@@ -37,7 +37,7 @@ TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 ADDED_TOKENS_FILE = "added_tokens.json"
 WORD_PIECES_FILE = "vocab.txt"
-# All that `read_tokenizer` reads.
+# All files that `read_tokenizer` reads.
 _FILES = (
     *(PRESET_FILE, MODEL_FILE, TOKENIZER_FILE, CONFIG_FILE),
     ADDED_TOKENS_FILE,
@@ -74,8 +74,8 @@ def find_tokenizer_file(directory):
 def has_tokenizer(directory):
     """Whether a model directory holds a tokenizer that can be read here.
 
-    The tokenizers of other BERTs, such as WordPiece, cannot, and their models
-    can.
+    The tokenizers of other BERTs, such as WordPiece, cannot be read; their
+    models can.
 
     Args:
         directory: str or path.
@@ -85,50 +85,51 @@ def has_tokenizer(directory):
         return file is not None
     model = _read_json(file).get("model")
     if not isinstance(model, dict):
-        return True  # an error of what reads it
+        return True  # the reader raises the error
     kind = _read_json(file.parent / "config.json").get("model_type")
     if kind not in ("bert", "mpnet"):
         return model.get("type") != "WordPiece"
     try:
         first = [piece for piece, _ in model["vocab"][: len(SPECIAL_SYMBOLS)]]
-    except (LookupError, TypeError, ValueError):  # not of Unigram
+    except (LookupError, TypeError, ValueError):  # not a Unigram model
         return False
     return first == list(SPECIAL_SYMBOLS)
 
 
 def read_tokenizer(directory, lowercase=None, verify=True):
-    """Read the tokenizer of a model directory, in whichever format it is.
+    """Read the tokenizer of a model directory, in any of its formats.
 
-    The first file that `find_tokenizer_file` knows counts. Whether texts are
+    The vocabulary is the file of `find_tokenizer_file`. Whether texts are
     lower-cased is read from our `tokenizer.json`, else from `do_lower_case` in
     `tokenizer_config.json`, else from the normalizer in Hugging Face's
-    `tokenizer.json`. Accents are kept where the model's file says so, or
-    `keep_accents` in `tokenizer_config.json`, or a normalizer in Hugging Face's
-    `tokenizer.json` without StripAccents. Warns where Hugging Face's settings
-    ask for more than the released preprocessing does.
+    `tokenizer.json`. Accents are kept if the model's file or `keep_accents` in
+    `tokenizer_config.json` demands it, or if the normalizer in Hugging Face's
+    `tokenizer.json` has no StripAccents. A warning lists settings of Hugging
+    Face that the released preprocessing lacks.
 
     Args:
         directory: str or path.
-        lowercase: bool, or None for what the files say, False if they say
-            nothing.
+        lowercase: bool, or None to use the files' setting, False if they have
+            none.
         verify: bool, whether to compare the files with the `SHA256SUMS` beside
             them, if there is one. Default True.
 
     Returns:
-        Tokenizer. Its `path` is None where the vocabulary came from a
-        `tokenizer.json`, and where other files say that accents are kept.
+        Tokenizer. Its `path` is None if the vocabulary came from a
+        `tokenizer.json`, or if the setting to keep accents came from another
+        file.
 
     Raises:
         FileNotFoundError: there is no such directory, or no tokenizer in it.
-        ValueError: a file is damaged, or the tokenizer of another model.
+        ValueError: a file is damaged, or belongs to another model.
     """
     directory = as_model_path(directory)
     file = find_tokenizer_file(directory)
     if file is None:
         _refuse(directory)
     if verify:
-        found = [name for name in _FILES if (directory / name).is_file()]
-        verify_checksums(directory, found)
+        files = [name for name in _FILES if (directory / name).is_file()]
+        verify_checksums(directory, files)
     values = _read_json(directory / TOKENIZER_FILE)
     config = _read_json(directory / CONFIG_FILE)
     if "lowercase" in values and file.name == TOKENIZER_FILE:
@@ -167,7 +168,8 @@ def find_tokenizer(path, lowercase=False):
 
     Args:
         path: str or path.
-        lowercase: bool. False (default) leaves it to the files of a directory.
+        lowercase: bool. False (default) uses the setting of a directory's
+            files.
 
     Returns:
         Tokenizer.
@@ -182,11 +184,11 @@ def find_tokenizer(path, lowercase=False):
 
 
 def check_tokenizer(directory, tokenizer):
-    """Refuse records that the tokenizer of a model would have made otherwise.
+    """Refuse records whose tokenizer is not the model's.
 
     Args:
-        directory: str or path of the model. Some hold no tokenizer, or do not
-            say whether texts are lower-cased; then that is not compared.
+        directory: str or path of the model. Some hold no tokenizer or no
+            setting for the case; then it is not compared.
         tokenizer: Tokenizer of the records.
 
     Raises:
@@ -199,11 +201,11 @@ def check_tokenizer(directory, tokenizer):
     says_case = (directory / TOKENIZER_FILE).is_file() or (
         "do_lower_case" in _read_json(directory / CONFIG_FILE)
     )
-    found = read_tokenizer(
+    model_tokenizer = read_tokenizer(
         directory, None if says_case else tokenizer.lowercase
     )
-    if found.digest != tokenizer.digest and (
-        _vocabulary(found) != _vocabulary(tokenizer)
+    if model_tokenizer.digest != tokenizer.digest and (
+        _vocabulary(model_tokenizer) != _vocabulary(tokenizer)
     ):
         advice = f"Build them again with --tokenizer {file}."
         if file.name == TOKENIZER_FILE:
@@ -215,21 +217,21 @@ def check_tokenizer(directory, tokenizer):
             f"the records were built with another tokenizer than {file}. "
             f"{advice}"
         )
-    if found.keep_accents != tokenizer.keep_accents:
+    if model_tokenizer.keep_accents != tokenizer.keep_accents:
         does = ("drops", "keeps")
         raise ValueError(
             f"the tokenizer of the records {does[tokenizer.keep_accents]} "
             f"accents, and the model's in {directory} "
-            f"{does[found.keep_accents]} them. Build the records again with "
-            f"--tokenizer {directory}."
+            f"{does[model_tokenizer.keep_accents]} them. Build the records "
+            f"again with --tokenizer {directory}."
         )
-    if found.lowercase != tokenizer.lowercase:
+    if model_tokenizer.lowercase != tokenizer.lowercase:
         cases = ("cased", "lower-cased")
         raise ValueError(
             f"the records are of {cases[tokenizer.lowercase]} text, and the "
-            f"model in {directory} reads {cases[found.lowercase]} text. Build "
-            "them again "
-            f"{'with' if found.lowercase else 'without'} --lowercase."
+            f"model in {directory} reads {cases[model_tokenizer.lowercase]} "
+            "text. Build them again "
+            f"{'with' if model_tokenizer.lowercase else 'without'} --lowercase."
         )
 
 
@@ -243,9 +245,9 @@ def _vocabulary(tokenizer):
 def write_tokenizer(tokenizer, directory):
     """Write a tokenizer for `transformers.AutoTokenizer.from_pretrained`.
 
-    Makes `spiece.model`, `tokenizer_config.json` and `tokenizer.json`, each
+    Writes `spiece.model`, `tokenizer_config.json` and `tokenizer.json`, each
     under a temporary name that is then renamed, and adds their digests to
-    `SHA256SUMS`. `read_tokenizer` gets the same ids from any of them.
+    `SHA256SUMS`. `read_tokenizer` gives the same ids with any of them.
 
     Args:
         tokenizer: Tokenizer.
@@ -274,7 +276,7 @@ def write_tokenizer(tokenizer, directory):
 def _warn_of_marks(model):
     """Warn of pieces that Hugging Face's tokenizer never makes.
 
-    It drops every mark, the release those alone that combine.
+    It drops every mark; the release drops only marks that combine.
     """
     pieces = [x.piece for x in model.pieces if x.type == model_file.NORMAL]
     lost = [
@@ -341,7 +343,7 @@ def _keeps_accents(values, config, directory):
 
 
 def _read_bool(values, key, file):
-    """The value of a key, or None where the file does not have it."""
+    """Value of a key, or None if the file lacks it."""
     value = values.get(key)
     if value is not None and not isinstance(value, bool):
         raise ValueError(
@@ -415,7 +417,7 @@ def _check_expressible(tokenizer, model):
 
 def _config(tokenizer):
     return {
-        # XLNetTokenizer of transformers 5 drops accents whatever the files say.
+        # XLNetTokenizer of transformers 5 ignores the files and drops accents.
         "tokenizer_class": "PreTrainedTokenizerFast"
         if tokenizer.keep_accents
         else "XLNetTokenizer",
@@ -423,7 +425,7 @@ def _config(tokenizer):
         "keep_accents": tokenizer.keep_accents,
         "remove_space": True,
         "padding_side": "left",
-        # By itself transformers 5 leaves the segments of a pair out.
+        # By default transformers 5 leaves out the segments of a pair.
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "bos_token": "<s>",
         "eos_token": "</s>",

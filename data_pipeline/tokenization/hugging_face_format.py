@@ -1,7 +1,7 @@
 """Conversion between Hugging Face's `tokenizer.json` and a SentencePiece model.
 
-The file holds the pieces of the model, their scores and the character map of
-its normalizer: enough to build the model again.
+The file holds the model's pieces, their scores and the character map of the
+normalizer: enough to rebuild the model.
 
 Source: `XLNetConverter` in Hugging Face's `convert_slow_tokenizer.py`.
 """
@@ -29,10 +29,10 @@ _MAX_FLOAT32 = 3.4028234663852886e38
 
 
 def to_model(values, file):
-    """Build the SentencePiece model that a `tokenizer.json` came from.
+    """Rebuild the SentencePiece model behind a `tokenizer.json`.
 
-    Pieces, their kinds and scores equal those of the original to the bit, and
-    so do ids. Pieces that the original marks as unused become ordinary.
+    Pieces, kinds, scores and ids equal the original's to the bit. Pieces that
+    the original marks as unused become ordinary.
 
     Args:
         values: dict, the content of the file.
@@ -42,7 +42,7 @@ def to_model(values, file):
         ModelProto.
 
     Raises:
-        ValueError: the file is damaged, or the tokenizer of another model.
+        ValueError: the file is damaged, or belongs to another model.
     """
     unigram = values.get("model")
     vocabulary = _read_vocabulary(unigram, file)
@@ -55,7 +55,7 @@ def to_model(values, file):
     model = model_file.ModelProto()
     penalty = _COMMA_PENALTY if _has_penalty(vocabulary) else 0
     for index, (piece, score) in enumerate(vocabulary):
-        # Exact in float64, so that the float32 of the model comes back.
+        # Exact in float64, so this restores the model's float32.
         score += penalty if ends_in_digit_comma(piece) else 0
         entry = model.pieces.add(piece=piece, score=score)
         kind = _kind(index, piece, score, special, byte_fallback)
@@ -66,7 +66,7 @@ def to_model(values, file):
     model.trainer_spec.byte_fallback = byte_fallback
     charsmap = _read_charsmap(values, file)
     spec = model.normalizer_spec
-    # SentencePiece reads the table; the name is for people.
+    # SentencePiece reads the table; people read the name.
     spec.name = "user_defined" if charsmap else "identity"
     spec.precompiled_charsmap = charsmap
     spec.add_dummy_prefix = True
@@ -79,8 +79,8 @@ def from_model(model, lowercase):
     """Convert a model to the content of a `tokenizer.json`.
 
     Args:
-        model: ModelProto of a Unigram model with XLNet's special symbols, which
-            says whether accents are kept.
+        model: ModelProto of a Unigram model with XLNet's special symbols; it
+            records whether accents are kept.
         lowercase: bool, whether texts are lower-cased first.
 
     Returns:
@@ -122,7 +122,7 @@ def from_model(model, lowercase):
 
 
 def normalizers(values, file):
-    """List the normalizers of a `tokenizer.json`, those inside others too.
+    """List the normalizers of a `tokenizer.json`, nested ones too.
 
     Args:
         values: dict, the content of the file.
@@ -135,7 +135,7 @@ def normalizers(values, file):
         ValueError: the file is damaged.
     """
     rest = [values.get("normalizer")]
-    found = []
+    flat_normalizers = []
     while rest:
         normalizer = rest.pop(0)
         if normalizer is None:
@@ -145,17 +145,17 @@ def normalizers(values, file):
         ):
             raise damaged(file, '"normalizer" has an entry without a "type"')
         if normalizer["type"] != "Sequence":
-            found.append(normalizer)
+            flat_normalizers.append(normalizer)
             continue
         inner = normalizer.get("normalizers")
         if not isinstance(inner, list):
             raise damaged(file, '"normalizers" is not a list')
         rest = inner + rest
-    return found
+    return flat_normalizers
 
 
 def added_tokens(values, file):
-    """List the tokens of a `tokenizer.json` that are cut out of texts first.
+    """List the added tokens of a `tokenizer.json`, which split texts first.
 
     Args:
         values: dict, the content of the file.
@@ -198,15 +198,15 @@ def _kind(index, piece, score, special, byte_fallback):
     if index < END_OF_PARAGRAPH_ID:
         return model_file.CONTROL
     if index == END_OF_PARAGRAPH_ID:
-        # The release marks it apart from the other symbols, though Hugging
-        # Face calls it special too.
+        # The release gives it another kind than the other symbols, though
+        # Hugging Face calls it special too.
         return model_file.USER_DEFINED
     if byte_fallback and re.fullmatch("<0x[0-9A-F]{2}>", piece):
         return model_file.BYTE
     if score:
         return model_file.NORMAL
-    # Learnt pieces have the logarithm of a probability; these were given.
-    # A "." that somebody's settings call special must stay part of texts.
+    # A learnt piece has a log-probability as its score; these pieces do not. A
+    # "." that a user's settings call special must stay part of texts.
     if piece in special and piece.startswith("<"):
         return model_file.CONTROL
     return model_file.USER_DEFINED
@@ -232,7 +232,7 @@ def _read_vocabulary(unigram, file):
         if not (
             isinstance(entry, list)
             and [type(value) for value in entry] in ([str, float], [str, int])
-            # False for NaN too.
+            # NaN gives False too.
             and abs(entry[1]) <= _MAX_FLOAT32
             and entry[0] == replace_surrogates(entry[0])
         ):
@@ -257,8 +257,8 @@ def _check_symbols(pieces, unigram, file):
 
 
 def _has_penalty(vocabulary):
-    # `transformers` lowers these scores where it uses `XLNetConverter`. Its
-    # version 5 takes the pieces from a SentencePiece model without it.
+    # `transformers` lowers these scores in `XLNetConverter`. Version 5 reads
+    # the pieces from a SentencePiece model without this converter.
     scores = [s for piece, s in vocabulary if ends_in_digit_comma(piece)]
     return bool(scores) and max(scores) <= -_COMMA_PENALTY
 
@@ -290,7 +290,7 @@ def _normalizer(model, lowercase):
         charsmap = base64.b64encode(charsmap).decode()
         table = {"type": "Precompiled", "precompiled_charsmap": charsmap}
         # SentencePiece's table composes a letter and its accents. Hugging Face
-        # applies it to the letter alone, or drops the accents.
+        # applies the table to the letter alone, or drops the accents.
         compose = []
         if model.keep_accents and own_normalizer(model)("o\u0308") == "\u00f6":
             compose = [{"type": "NFC"}]
@@ -299,8 +299,8 @@ def _normalizer(model, lowercase):
 
 
 def _special_tokens(model):
-    # Pieces that the user defined, such as ".", are not among them: the text
-    # after a token begins a new word.
+    # User-defined pieces, such as ".", are not special tokens: the text after a
+    # special token begins a new word.
     return [
         {
             "id": index,

@@ -1,14 +1,13 @@
 """SentencePiece's model file as protobuf messages.
 
 `ModelProto` has the fields that this library reads or writes; protobuf keeps
-the others as they came. The classes that sentencepiece brings along cannot be
-imported here: they want a newer protobuf than TensorFlow's packages install.
+the others unchanged. sentencepiece's own classes cannot be imported here: they
+need a newer protobuf than TensorFlow's packages install.
 
-SentencePiece has no checksum: most flipped bits of a model go unseen. So a
-model that is trained here begins with a field of its own, the SHA-256 of all
-bytes behind it. A second field of its own says that texts keep their accents.
-Other libraries pass over both, and they go where the file goes. Models of
-others have none.
+SentencePiece has no checksum: most flipped bits of a model go unnoticed. So a
+model trained here begins with an extra field, the SHA-256 of all bytes behind
+it. A second extra field records that texts keep their accents. Both stay in the
+file, and other libraries ignore them. Other models lack these fields.
 
 Source: `sentencepiece_model.proto` of SentencePiece.
 """
@@ -26,16 +25,16 @@ CONTROL = 3
 USER_DEFINED = 4
 BYTE = 6
 
-UNIGRAM = 1  # the kind of model
+UNIGRAM = 1  # a kind of model
 
-# Field numbers that SentencePiece leaves to extensions.
+# Field numbers that SentencePiece reserves for extensions.
 _DIGEST_FIELD, _DIGEST_BYTES = 1000, 32
 _ACCENTS_FIELD = 1001
 _DIGEST_HEAD = b"\xc2\x3e\x20"  # number, type and size of the field
 
 _PACKAGE = "xlnet_tf.sentencepiece"
 _Field = descriptor_pb2.FieldDescriptorProto
-# Enumerations are int32 here: the same bytes, and values unknown to us stay.
+# Enumerations are int32 here: the bytes are the same, and unknown values stay.
 _MESSAGES = {
     "SentencePiece": [
         ("piece", 1, _Field.TYPE_STRING, ""),
@@ -93,10 +92,10 @@ ModelProto = _make_model_proto()
 
 
 def with_digest(model_proto):
-    """A model with its SHA-256 in front.
+    """Put the SHA-256 in front of a model.
 
     Args:
-        model_proto: bytes of a model that has none.
+        model_proto: bytes of a model without one.
 
     Returns:
         bytes.
@@ -105,7 +104,7 @@ def with_digest(model_proto):
 
 
 def with_accents(model_proto):
-    """A model whose texts keep their accents, without a SHA-256.
+    """Mark a model to keep the accents of texts; the result has no SHA-256.
 
     Args:
         model_proto: bytes.
@@ -126,7 +125,7 @@ def is_damaged(model_proto):
         model_proto: bytes.
 
     Returns:
-        bool, False of a model without one.
+        bool, False for a model without one.
     """
     begin = len(_DIGEST_HEAD)
     end = begin + _DIGEST_BYTES
@@ -137,7 +136,7 @@ def is_damaged(model_proto):
 
 
 def refusal(error):
-    """Return why SentencePiece refuses a model, without its source lines.
+    """Reason for which SentencePiece refuses a model, without source lines.
 
     Args:
         error: RuntimeError of SentencePiece.

@@ -4,10 +4,10 @@ import tensorflow as tf
 
 
 def row_ids(ragged):
-    """The row of each value of a ragged tensor.
+    """Row of each value of a ragged tensor.
 
-    `RaggedTensor.value_rowids` takes memory by the number of rows times the
-    longest one: gigabytes where one of many words is long.
+    The memory of `RaggedTensor.value_rowids` grows with the number of rows
+    times the longest row: gigabytes if one of many words is long.
 
     Args:
         ragged: ragged tensor [N, (T)].

@@ -1,7 +1,7 @@
 """The nine special symbols, the first pieces of every XLNet vocabulary.
 
-Ids as released, and the layouts of sequences. The records, the tokenizers and
-the exports share them.
+Records, tokenizers and exports share their ids, which are as released, and the
+layouts of sequences.
 """
 
 import dataclasses
@@ -33,11 +33,11 @@ SPECIAL_SYMBOLS = tuple(SPECIAL_IDS)
 
 BLANK = "\u2581"  # SentencePiece writes a space as this block
 
-# Only whether two segments are equal matters to XLNet; the class token and
-# padding have one of their own. Padding on the right is that of questions.
+# XLNet only compares segments for equality; the class token and padding have
+# their own segments. Questions are padded on the right.
 FIRST_SEGMENT, SECOND_SEGMENT, CLS_SEGMENT = range(3)
 PADDING_SEGMENTS = {"left": 4, "right": 3}
-PADDING_ID = 0  # as released, not that of <pad>
+PADDING_ID = 0  # as released, not the id of <pad>
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Layout:
 
     Attributes:
         name: str, as in the config of a model.
-        class_first: bool, whether [CLS] begins a sequence or ends it.
+        class_first: bool, True if [CLS] begins a sequence, False if it ends it.
         class_segment: int, the segment of [CLS].
         padding_segments: dict of "left" and "right" to int.
     """
@@ -58,11 +58,11 @@ class Layout:
 
     @property
     def text_begin(self):
-        """int, the position of the first token of the text."""
+        """Position of the text's first token, int."""
         return int(self.class_first)
 
     def pad_side(self, usual):
-        """The padded side: "left" or "right".
+        """Padded side, "left" or "right".
 
         Args:
             usual: the side for a class token at the end.
@@ -71,7 +71,7 @@ class Layout:
         return "right" if self.class_first else usual
 
     def fillers(self, pad_side):
-        """dict of a feature's name to its value in padding."""
+        """Values of features in padding, dict by the feature's name."""
         segment = self.padding_segments[pad_side]
         return {"token_ids": PADDING_ID, "segment_ids": segment}
 
@@ -88,7 +88,7 @@ LAYOUTS = {
 
 
 def find_layout(name):
-    """The Layout of a name.
+    """Find the Layout of a name.
 
     Raises:
         ValueError: if there is none.
@@ -102,7 +102,7 @@ def find_layout(name):
 
 
 def missing_symbols(pieces):
-    """Special symbols that a vocabulary does not have at their ids.
+    """Special symbols that a vocabulary lacks at their ids.
 
     Args:
         pieces: list of str.

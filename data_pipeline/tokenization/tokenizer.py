@@ -1,6 +1,6 @@
-"""SentencePiece ids of texts, exactly as the released preprocessing gives them.
+"""SentencePiece ids of texts, exactly as in the released preprocessing.
 
-The order of the steps matters and is the release's: blanks, quotes, accents,
+The steps have the order of the release, which matters: blanks, quotes, accents,
 case (all four compiled into the SentencePiece model), SentencePiece, and last
 the comma after a digit. See `cleaning`.
 """
@@ -30,7 +30,7 @@ PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~')
 # The released pieces have at most 18 bytes. TensorFlow Text crashes the process
 # on a piece of 200 KB.
 MAX_PIECE_BYTES = 1000
-# The released model has 0.8 MB, those of 250,000 pieces 5 MB.
+# The released model has 0.8 MB; a model of 250,000 pieces has 5 MB.
 _MOST_BYTES = 2**26
 
 # Lines of a `vocab.txt` of BERT's.
@@ -41,7 +41,7 @@ _TRAIN = "python -m data_pipeline.train_tokenizer"
 class Tokenizer:
     """The released text preprocessing and SentencePiece model.
 
-    Pickles by content, so that workers need not see the file.
+    It is pickled with the model's content, so workers need no file.
 
     Args:
         path: path of a SentencePiece model whose first nine pieces are
@@ -55,10 +55,10 @@ class Tokenizer:
         model_proto: bytes, the content of the file.
         digest: str, the SHA-256 of `model_proto` in hexadecimal.
         vocabulary_size: int, V.
-        starts_word: bool array [V], True where a piece begins a word; a byte
-            of a character that the vocabulary lacks does not.
-        cuts_at_blanks: bool, whether no piece goes across a blank, so that
-            words give the same ids together and apart.
+        starts_word: bool array [V], True where a piece begins a word; False
+            for bytes of characters that the vocabulary lacks.
+        cuts_at_blanks: bool, True if no piece spans a blank. Then words have
+            the same ids together and apart.
         cleaning: CompiledCleaning, the model with the cleaning built in.
         commas: DigitCommas.
 
@@ -76,7 +76,7 @@ class Tokenizer:
     Raises:
         FileNotFoundError: there is no file at `path`.
         ValueError: the file is not a SentencePiece model, lacks the special
-            symbols, or is not as `train_tokenizer` wrote it.
+            symbols, or was changed after `train_tokenizer` wrote it.
 
     Source: `prepro_utils.preprocess_text`, `prepro_utils.encode_pieces`,
         `data_utils._is_start_piece`.
@@ -187,13 +187,13 @@ class Tokenizer:
 
         Args:
             texts: list or other iterable of str.
-            num_threads: int, default None: one a processor core.
+            num_threads: int, default None: one per processor core.
 
         Returns:
             list of lists of int, in the order of `texts`.
 
         Raises:
-            TypeError: `texts` is a single str, or holds something else.
+            TypeError: `texts` is a single str, or a text is not a str.
         """
         if isinstance(texts, str):
             raise TypeError(
@@ -207,14 +207,14 @@ class Tokenizer:
         return [self.commas.replace(ids) for ids in rows]
 
     def encode_flat(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Split many texts at once on this thread, for whole shards.
+        """Split many texts at once on this thread, into flat arrays.
 
         Args:
             texts: list of str.
 
         Returns:
-            ids: int32 array, those of all texts, one after the other.
-            lengths: int64 array, how many each text has.
+            ids: int32 array, the ids of all texts, one text after the other.
+            lengths: int64 array, number of ids of each text.
         """
         if self.commas.splits_unknown:
             rows = [np.array(self.encode(text), np.int32) for text in texts]
@@ -231,20 +231,19 @@ class Tokenizer:
         return self.commas.replace_flat(ids, lengths)
 
     def encode_with_offsets(self, text: str) -> tuple[list, list]:
-        """Split a text and give the characters that each piece came from.
+        """Split a text and locate each piece in it.
 
-        Spans leave out the blank before a word. A piece that is nothing but
-        that blank has an empty span, behind the text before it. Accents that
-        are dropped belong to the letter before them. Pieces inside of a
-        character that becomes several, such as U+2026, have its span; a piece
-        that only ends inside of one ends before it. Begins and ends never
-        decrease.
+        Spans leave out the blank before a word. A piece that consists of this
+        blank has an empty span, behind the text before it. Dropped accents
+        belong to the letter before them. Some characters, such as U+2026, map
+        to several: pieces inside such a character have its span, and a piece
+        that only ends inside it ends before it. Begins and ends never decrease.
 
         Args:
             text: str.
 
         Returns:
-            ids: list of int, as `encode` gives them.
+            ids: list of int, as from `encode`.
             offsets: list of (begin, end), in characters of `text`.
 
         Raises:
@@ -311,12 +310,12 @@ class Tokenizer:
             piece: str.
 
         Returns:
-            int, 0 for what the vocabulary lacks.
+            int, 0 for a piece that the vocabulary lacks.
         """
         return self._processor.piece_to_id(piece)
 
     def _valid(self, text):
-        """The text as SentencePiece takes it, with as many characters."""
+        """Text that SentencePiece accepts, with as many characters."""
         check_text(text)
         if text.isascii():
             return text
@@ -341,9 +340,9 @@ class Tokenizer:
         return begin, last, limit
 
     def _blank_place(self, text, begin, last_begin, last_place):
-        """Position of the blank before `begin`, right after the text before.
+        """Position of the blank before `begin`, right after the earlier text.
 
-        What lies before the last blank's `begin` is not read again.
+        Text before the last blank's `begin` is not read again.
         """
         place = begin
         while place > last_begin and text[place - 1] in self._silent:

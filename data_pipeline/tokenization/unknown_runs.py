@@ -4,11 +4,11 @@ SentencePiece makes one unknown piece of such a run. The SentencePiece version
 inside TensorFlow Text has two faults there:
 
 - It joins the characters in time quadratic in the length of the run. So it gets
-  a model with byte fallback, where it joins nothing: each unknown character
+  a model with byte fallback, in which it joins nothing: each unknown character
   becomes its bytes, pieces behind the vocabulary. `join` makes one unknown
-  piece of bytes in a row, in linear time.
-- It adds up scores in float32. Behind some thousand unknown characters, which
-  have the lowest score of all, the sum is too coarse to tell the best pieces.
+  piece of adjacent bytes, in linear time.
+- It adds up scores in float32. Unknown characters have the lowest score of all;
+  behind some thousand of them, the sum is too coarse to find the best pieces.
   So `cut` cuts such runs in long words, and `join` joins their parts.
 
 A cut is safe: the characters on both sides are unknown, so no piece spans it;
@@ -30,21 +30,21 @@ from data_pipeline.tokenization.ragged import row_ids
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
-# Shorter words are left whole, and cost nothing here.
+# Shorter words stay whole and cost nothing here.
 _LONG_WORD = 1024  # bytes
 _LONGEST_RUN = 256  # characters where a cut is possible
-# Kinds of characters by what the cleaning leaves of them: one that the
-# vocabulary may have, unknown ones alone, or nothing.
+# Kinds of characters by the result of the cleaning: a character that the
+# vocabulary may have, only unknown ones, or nothing.
 _KNOWN, _UNKNOWN, _NOTHING = range(3)
 _PAIR = 1 << 21  # above all code points
 
 
 class Parts(typing.NamedTuple):
-    """Words, the long ones in parts.
+    """Words, with long ones in parts.
 
     Attributes:
         texts: string [P].
-        continues: bool [P], True = the part goes on with the word before it.
+        continues: bool [P], True = the part continues the word before it.
     """
 
     texts: tf.Tensor
@@ -52,10 +52,11 @@ class Parts(typing.NamedTuple):
 
 
 class Sources(typing.NamedTuple):
-    """The pieces of chunks that make each of n pieces of texts.
+    """Pieces of chunks that form each of n pieces of texts.
 
     Attributes:
-        firsts, lasts: int64 [n], index of the first and of the last of the K.
+        firsts, lasts: int64 [n], indices among the K of the first and the last
+            piece.
     """
 
     firsts: tf.Tensor
@@ -63,7 +64,7 @@ class Sources(typing.NamedTuple):
 
 
 class UnknownRuns:
-    """Cuts long runs of unknown characters, and joins their pieces again.
+    """Rules to cut long runs of unknown characters and join their pieces.
 
     Args:
         tokenizer: Tokenizer.
@@ -76,8 +77,8 @@ class UnknownRuns:
     def __init__(self, tokenizer):
         model = model_file.ModelProto.FromString(tokenizer.cleaning.model_proto)
         has_bytes = model.trainer_spec.byte_fallback
-        # The vocabulary's own pieces of bytes are not joined to one piece, and
-        # only unigram models add up scores.
+        # The vocabulary's own byte pieces must stay separate, and only unigram
+        # models add up scores.
         self._can_cut = (
             tokenizer.cuts_at_blanks
             and not has_bytes
@@ -98,7 +99,7 @@ class UnknownRuns:
         self.model_proto = model.SerializeToString()
 
     def cut(self, words):
-        """The parts of words.
+        """Cut words into parts.
 
         Args:
             words: string tensor [W], UTF-8.
@@ -143,7 +144,8 @@ class UnknownRuns:
         pairs = tf.cast(pairs, tf.int64) * _PAIR + tf.cast(flat, tf.int64)
         rows = tf.searchsorted(self._pairs, pairs)
         is_pair = tf.gather(self._pairs, rows) == pairs
-        # Two that the cleaning composes to a known character are known both.
+        # If the cleaning composes two characters to a known one, both are
+        # known.
         is_known = is_pair & tf.gather(self._is_known_pair, rows)
         is_known |= tf.concat([is_known, [False]], 0)[1:]
         kinds = tf.where(is_known, _KNOWN, kinds)
@@ -156,12 +158,11 @@ class UnknownRuns:
         return (kinds == _UNKNOWN) & follows & (last >= starts) & ~is_pair
 
     def join(self, ids, continues, splits):
-        """The pieces of texts from the pieces of their chunks.
+        """Join the pieces of chunks to the pieces of texts.
 
         Args:
             ids: int32 ragged tensor [M, (pieces)].
-            continues: bool tensor [M], whether a chunk begins with a part
-                that goes on with a word.
+            continues: bool tensor [M], whether a chunk begins inside a word.
             splits: int64 tensor [N + 1], the first chunk of each text.
 
         Returns:
@@ -174,17 +175,17 @@ class UnknownRuns:
         is_blank = is_first & (ids.flat_values == self._blank_id)
         is_blank &= tf.gather(continues, chunks)
         kept = tf.where(~is_blank)[:, 0]
-        # One more than the place of the text, of each chunk and then piece.
+        # Index of the text plus one, for each chunk and then for each piece.
         texts = tf.range(tf.size(continues, tf.int64))
         texts = tf.searchsorted(splits, texts, side="right")
         texts = tf.gather(texts, tf.gather(chunks, kept))
         is_byte = tf.gather(ids.flat_values >= self._first_byte, kept)
-        # Bytes in a row are one piece, in whatever chunks of a text.
+        # Adjacent bytes are one piece, also across chunks of a text.
         is_joined = is_byte & tf.concat([[False], is_byte], 0)[:-1]
         is_joined &= texts == tf.concat([[0], texts], 0)[:-1]
         starts = tf.where(~is_joined)[:, 0]
         ends = tf.concat([starts[1:], [tf.size(kept, tf.int64)]], 0)
-        # No piece, no end.
+        # Without pieces there is no end.
         lasts = tf.gather(kept, (ends - 1)[: tf.size(starts)])
         firsts = tf.gather(kept, starts)
         joined = tf.gather(ids.flat_values, firsts)
@@ -198,7 +199,7 @@ class UnknownRuns:
         return joined, Sources(firsts, lasts)
 
     def texts(self, ids, sources):
-        """The characters of unknown pieces, as cleaned.
+        """Cleaned characters of unknown pieces.
 
         Args:
             ids: int32 ragged tensor [M, (pieces)].
@@ -217,10 +218,10 @@ class UnknownRuns:
 
 
 def _add_bytes(model):
-    """Let a model write unknown characters as bytes behind its vocabulary."""
+    """Make a model write unknown characters as bytes behind its vocabulary."""
     for entry in model.pieces:
-        # No text holds these, and SentencePiece would take one that is called
-        # "<0x41>" for the byte.
+        # No text contains these pieces. SentencePiece would treat one named
+        # "<0x41>" as the byte.
         if entry.type in (model_file.UNKNOWN, model_file.CONTROL):
             entry.piece += " (no text)"
     for byte in range(256):
@@ -236,12 +237,12 @@ def _known_characters(model):
         if entry.type in (model_file.NORMAL, model_file.USER_DEFINED)
         for character in entry.piece
     }
-    # The digit-comma rule looks at the end of an unknown piece.
+    # The digit-comma rule needs the end of an unknown piece.
     return known | {" ", ",", BLANK}
 
 
 def _rules(charsmap):
-    """dict of characters and sequences to the text they are cleaned to."""
+    """dict of characters and sequences to their cleaned text."""
     if not charsmap:
         return {}
     spec = model_file.ModelProto().normalizer_spec
@@ -273,14 +274,14 @@ def _pairs(known, rules):
 
     Returns:
         pairs: int64, rising.
-        is_known: bool, whether one of the rules gives known characters.
+        is_known: bool, whether a rule gives known characters.
     """
     pairs = {}
     for source, to in rules.items():
         for first, second in zip(source, source[1:], strict=False):
             pair = ord(first) * _PAIR + ord(second)
             pairs[pair] = pairs.get(pair, False) or not known.isdisjoint(to)
-    # The last value is above all others and ends every search.
+    # The last value is above all others, so every search ends there.
     pairs = sorted({**pairs, _PAIR * _PAIR: False}.items())
     return np.array([p for p, _ in pairs], np.int64), np.array(
         [is_known for _, is_known in pairs]

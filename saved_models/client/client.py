@@ -1,4 +1,4 @@
-"""A client of model servers, over REST or gRPC, with a time limit and retries.
+"""Client of model servers, over REST or gRPC, with a time limit and retries.
 
 client = connect("http://localhost:8501/v1/models/mine")
 client = connect("grpc://localhost:8500", name="mine")
@@ -20,11 +20,11 @@ from data_pipeline.base.files import as_path
 from data_pipeline.base.limits import shown
 from saved_models.client.errors import Unavailable
 
-# Seconds before the first retry, doubled for each after, up to the longest.
-# Half as much or half again, at random, so that clients do not come at once.
+# Seconds before the first retry, doubled for each later one, up to the longest.
+# A random factor from 0.5 to 1.5 keeps clients from retrying at once.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 2.0
 _MAX_REPLY_BYTES = 2**28
-# NumPy kind of dtype -> one, several of them
+# NumPy kind of dtype -> singular, plural
 _NAMES = {
     "O": ("a text", "texts"),
     "i": ("a whole number", "whole numbers"),
@@ -49,13 +49,12 @@ def connect(
         url: str, "http://HOST:8501/v1/models/NAME" (REST; "/versions/N" may
             follow) or "grpc://HOST:8500"; with TLS https:// or grpcs://.
         name: str, the model's name; only for gRPC.
-        timeout: float, seconds that an answer may take, retries included.
+        timeout: float, most seconds for an answer, retries included.
             Default 30.
         retries: int, further attempts if the server refuses connections or
-            reports that it is unavailable. Default None: until the time is
-            over.
+            reports that it is unavailable. Default None: until the time is up.
         ca_file: str or path of the certificates in PEM of the authorities to
-            trust. Default None: those of the system (of gRPC, for grpcs://).
+            trust. Default None: the system's (for grpcs://, gRPC's own).
         headers: dict of str to str, headers of each request, for gRPC its
             metadata, such as {"authorization": "Bearer ..."}. Default None.
         max_reply_bytes: int; larger replies are refused. Default 256 MiB.
@@ -64,9 +63,9 @@ def connect(
         Client.
 
     Raises:
-        ValueError: if the URL is of neither form.
+        ValueError: if the URL has neither form.
         FileNotFoundError: if there is no `ca_file`.
-        RuntimeError: if gRPC is asked for and tensorflow-serving-api is not
+        RuntimeError: if the URL is for gRPC and tensorflow-serving-api is not
             installed.
 
     Example:
@@ -112,7 +111,7 @@ def connect(
 
 
 class Client:
-    """A model on a server; made by `connect`.
+    """Client of one model on a server; `connect` makes it.
 
     Args:
         transport: object with `predict`, `signatures` and `close`.
@@ -141,7 +140,8 @@ class Client:
 
         Returns:
             dict of signature name to (inputs, outputs), each a dict of name to
-            (NumPy dtype, list of sizes, -1 where any); object for strings.
+            (NumPy dtype, list of sizes, -1 for any size); the dtype of strings
+            is object.
         """
         if self._signatures is None:
             self._signatures = self._attempt(self._transport.signatures)
@@ -160,17 +160,17 @@ class Client:
             dict of name to NumPy array; texts are str.
 
         Raises:
-            ValueError: if the server refuses the request, or it has no row;
-                not tried again.
-            TimeoutError: if no answer came in time; not tried again.
+            ValueError: if the server refuses the request, or it has no row; no
+                retry.
+            TimeoutError: if no answer came in time; no retry.
             ConnectionError: if no attempt reached the server.
-            RuntimeError: if it failed, or its answer does not fit.
+            RuntimeError: if the server failed, or its answer does not fit.
         """
         known = self.signatures()
         arrays = request_arrays(inputs, known, signature)
         counts = {len(array) for array in arrays.values()}
         if 0 in counts:
-            # A server that joins requests may answer it late, or end.
+            # A server that joins requests may reply late, or exit.
             raise ValueError(
                 "a request must have at least one row. Received: 0 rows."
             )
@@ -202,10 +202,10 @@ class Client:
             dict of name to NumPy array, the answer for each segment.
 
         Raises:
-            ValueError: if a segment has more tokens than the model takes.
+            ValueError: if a segment has more tokens than the model allows.
         """
         takes, _ = self.signatures().get(signature, ({}, {}))
-        # For a model without this signature `predict` raises.
+        # Without this signature, `predict` raises.
         memory = {
             name: np.zeros([1, *takes[name][1][1:]], takes[name][0])
             for name in ("memories", "memory_mask")
@@ -223,13 +223,13 @@ class Client:
             yield answer
 
     def _attempt(self, send):
-        """Call `send(seconds left)`, again if the server is unavailable."""
+        """Call `send(seconds left)`; retry if the server is unavailable."""
         end = time.monotonic() + self._timeout
         for attempt in itertools.count():
             try:
                 return send(max(end - time.monotonic(), 0.001))
             except Unavailable as error:
-                # Not a large power of two, which would overflow.
+                # A larger power of two would overflow.
                 wait = min(_FIRST_WAIT * 2 ** min(attempt, 30), _LONGEST_WAIT)
                 wait *= random.uniform(0.5, 1.5)
                 is_last = attempt == self._retries
@@ -241,7 +241,7 @@ class Client:
 
 
 def _check_answer(answer, gives, rows):
-    """Refuse an answer whose arrays are not those of the signature."""
+    """Refuse an answer whose arrays do not match the signature."""
     for name, (_, sizes) in gives.items():
         array = answer[name]
         fits = array.ndim == len(sizes) and all(
@@ -277,7 +277,7 @@ def inputs_of(signatures, signature):
 
 
 def request_arrays(inputs, signatures, signature):
-    """The inputs of a request as arrays of the signature's dtypes.
+    """Convert the inputs of a request to arrays of the signature's dtypes.
 
     Args:
         inputs: dict of name to array or nested list; text as str or bytes.
@@ -288,8 +288,8 @@ def request_arrays(inputs, signatures, signature):
         dict of name to NumPy array; strings are bytes in arrays of objects.
 
     Raises:
-        ValueError: if there is no such signature, or it takes other inputs or
-            inputs of another rank.
+        ValueError: if there is no such signature, or its inputs or their ranks
+            differ.
     """
     takes = inputs_of(signatures, signature)
     if set(inputs) != set(takes):
@@ -318,11 +318,11 @@ def described(dtype, rank):
 
 
 def _array(name, value, dtype, rank):
-    """A NumPy array of the signature's dtype; strings as bytes.
+    """Convert a value to an array of the signature's dtype; strings to bytes.
 
     Raises:
-        ValueError: if it has another rank, its lists differ in length, or a
-            value would be another one in that dtype.
+        ValueError: if its rank differs, its lists differ in length, or the
+            dtype cannot represent a value.
     """
     expected = f"`{name}` must be {described(dtype, rank)}"
     try:
@@ -342,7 +342,7 @@ def _array(name, value, dtype, rank):
 
 
 def _texts(given, dtype):
-    """Texts as bytes, and those that are none: an array and a list."""
+    """Texts as bytes, and values that are not texts: an array and a list."""
     flat = [
         text.encode() if isinstance(text, str) else text
         for text in given.reshape(-1).tolist()
@@ -354,7 +354,7 @@ def _texts(given, dtype):
 
 
 def _numbers(given, dtype):
-    """Numbers in a dtype, and those that it does not have."""
+    """Numbers in a dtype, and values that the dtype cannot represent."""
     if dtype.kind == "b" and given.dtype.kind != "b":
         return None, given.reshape(-1).tolist()
     if given.dtype.kind == "O":  # other values, or integers of many digits
@@ -378,7 +378,7 @@ def _numbers(given, dtype):
 
 
 def as_texts(answer):
-    """Arrays of an answer, those of bytes as str.
+    """Convert the byte arrays of an answer to str.
 
     Args:
         answer: dict of name to NumPy array.

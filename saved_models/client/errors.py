@@ -2,8 +2,8 @@
 
 
 class Unavailable(ConnectionError):
-    """The server cannot answer now; a later attempt may succeed."""
+    """Error of a server that is unavailable now; a retry may succeed."""
 
 
 class InvalidRequest(ValueError):
-    """A request whose values a model refuses; others may be answered."""
+    """Error of a request with values that a model refuses."""

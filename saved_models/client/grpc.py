@@ -1,7 +1,7 @@
 """Transport of `Client` over TensorFlow Serving's gRPC API.
 
-It needs the stubs of tensorflow-serving-api. `import grpc` is absolute: the
-package of Google, not this module.
+It needs the stubs of tensorflow-serving-api. `import grpc` is absolute: it
+imports Google's package, not this module.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ _OPTIONS = (
 
 
 class GrpcTransport:
-    """A channel to one model.
+    """Channel to one model.
 
     Args:
         target: str, "HOST:PORT".
@@ -56,7 +56,7 @@ class GrpcTransport:
         self._metadata = [
             (key.lower(), value) for key, value in (headers or {}).items()
         ]
-        # Memories of a document are larger than gRPC's 4 MB.
+        # Memories of a document exceed gRPC's limit of 4 MB.
         limit = ("grpc.max_receive_message_length", max_reply_bytes)
         options = [limit, *_OPTIONS]
         if is_safe:

@@ -1,4 +1,4 @@
-"""An export in this process, with the methods of `client.Client`."""
+"""Export in this process, with the methods of `client.Client`."""
 
 import contextlib
 from typing import Any
@@ -12,7 +12,7 @@ from saved_models.client.client import request_arrays
 from saved_models.client.errors import InvalidRequest
 
 _WHERE = "\n\t [["  # TensorFlow's messages name the operation after this
-# Errors of Python's loader for a SavedModel that is cut off or was changed.
+# Errors of the Python loader for a truncated or changed SavedModel.
 _UNFIT = (
     AssertionError,
     AttributeError,
@@ -45,14 +45,14 @@ def load_saved_model(path, trust=False):
 
     Args:
         path: path of the directory that holds `saved_model.pb`.
-        trust: bool, whether to run one of any operations. Default False.
+        trust: bool, whether to run any operations. Default False.
 
     Returns:
         Predictor.
 
     Raises:
-        ValueError: if it holds other operations than exports of this package
-            and is not trusted, or cannot be loaded.
+        ValueError: if it cannot be loaded, or if it is not trusted and holds
+            other operations than exports of this package.
     """
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  registers SentencePiece's ops
@@ -63,7 +63,7 @@ def load_saved_model(path, trust=False):
     if not trust:
         found = as_checked(check_operations(path), path)
     elif isinstance(path, UrlPath):
-        found = local_copy(path)  # TensorFlow cannot read it there
+        found = local_copy(path)  # TensorFlow cannot read the original
     else:
         found = contextlib.nullcontext(path)
     try:
@@ -77,11 +77,11 @@ def load_saved_model(path, trust=False):
 
 
 class Predictor:
-    """An export in this process; see `saved_models.load`.
+    """Export in this process; see `saved_models.load`.
 
     Args:
         functions: dict of the names of signatures to concrete functions.
-        owner: what holds their variables, which is kept as long.
+        owner: object that holds their variables, kept alive with them.
     """
 
     def __init__(self, functions, owner):
@@ -107,8 +107,8 @@ class Predictor:
             dict of output name to NumPy array; texts are str.
 
         Raises:
-            ValueError: if the export has no such signature, or it does not
-                take these inputs.
+            ValueError: if the export has no such signature, or the inputs do
+                not fit it.
             RuntimeError: if it fails otherwise, such as out of memory.
         """
         import tensorflow as tf
@@ -125,7 +125,7 @@ class Predictor:
         except tf.errors.OpError as error:
             refused = isinstance(error, tf.errors.InvalidArgumentError)
             kind = InvalidRequest if refused else RuntimeError
-            # The cause is the last line, below the stack traces.
+            # The cause is in the last line, below the stack traces.
             message = error.message.split(_WHERE)[0].strip()
             raise kind(message.rsplit("\n", 1)[-1]) from error
         return as_texts(

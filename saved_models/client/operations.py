@@ -1,9 +1,9 @@
-"""Operations that an export may hold to be run in this process.
+"""Operations that an export may hold to run in this process.
 
 A SavedModel is a program: its operations can read and write files. Exports of
-this package hold those of `ALLOWED` only, and nothing else is run unless the
-user trusts it. TensorFlow can exchange functions by their attributes, so it
-gets only functions that were checked.
+this package hold only operations in `ALLOWED`; others run only if the user
+trusts the SavedModel. TensorFlow can exchange functions by their attributes, so
+it gets only checked functions.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from data_pipeline.base.files import local_copy
 from data_pipeline.base.files import size_of
 from data_pipeline.base.limits import check_length
 
-# Operations that compute, none that reads or writes files, opens connections
-# or calls Python.
+# Operations that only compute: none reads or writes files, opens connections or
+# calls Python.
 ALLOWED = frozenset(
     """
     Abs Add AddN AddV2 All Any ArgMax ArgMin AsString Assert BatchMatMul
@@ -54,8 +54,9 @@ ALLOWED = frozenset(
     """.split()
 )
 
-# Attributes of functions and of operations, without those that an operation
-# declares. By others TensorFlow selects functions, kernels or compilers.
+# Allowed attributes of functions and of operations, besides the ones that an
+# operation declares. With others TensorFlow selects functions, kernels or
+# compilers.
 _FUNCTION_ATTRIBUTES = frozenset(
     ("_construction_context", "_input_shapes", "_noinline", "_XlaMustCompile")
 )
@@ -66,7 +67,7 @@ _NODE_ATTRIBUTES = frozenset(
     _num_original_outputs _output_shapes _read_only_resource_inputs
     """.split()
 )
-# Names of classes of objects. TensorFlow makes objects of those that other
+# Names of classes of objects. TensorFlow makes objects of classes that other
 # packages have registered.
 _CLASSES = frozenset(
     """
@@ -75,25 +76,24 @@ _CLASSES = frozenset(
     """.split()
 )
 
-# Of the graphs alone: weights are in other files.
+# Size of the graphs alone: weights are in other files.
 _MOST_BYTES = 2**28
 
 
 def check_operations(directory):
-    """Refuse a SavedModel that holds operations beside those of exports.
+    """Refuse a SavedModel with other operations than exports have.
 
-    Counted are the operations of all functions that loading or asking it in
-    Python can run. What only its saver holds is never run.
+    Checked are the operations of all functions that can run when Python loads
+    or calls it. Functions that only its saver holds never run.
 
     Args:
         directory: path of the SavedModel.
 
     Returns:
-        saved_model_pb2.SavedModel, without the functions that were not
-        counted.
+        saved_model_pb2.SavedModel, without the unchecked functions.
 
     Raises:
-        ValueError: if there are others; the message names them.
+        ValueError: if there are other operations; the message names them.
     """
     file = as_path(directory) / "saved_model.pb"
     check_length(file, size_of(file), _MOST_BYTES)
@@ -127,11 +127,11 @@ def check_operations(directory):
 
 @contextlib.contextmanager
 def as_checked(saved, directory):
-    """Context of a directory of what `check_operations` gave, to load from.
+    """Context with a directory to load a checked SavedModel from.
 
     Args:
-        saved: saved_model_pb2.SavedModel.
-        directory: path of the SavedModel that it comes from.
+        saved: saved_model_pb2.SavedModel, from `check_operations`.
+        directory: path of the original SavedModel.
 
     Yields:
         pathlib.Path of a local directory, with the weights of `directory`.
@@ -147,13 +147,13 @@ def as_checked(saved, directory):
 
 
 def _listed(names):
-    """Names of a file of strangers, on one line."""
+    """Names from an untrusted file, on one line."""
     shown = [x if x.isprintable() else repr(x) for x in sorted(names)[:20]]
     return ", ".join(shown + ["..."] * (len(names) > len(shown)))
 
 
 def _reached(library, objects):
-    """Functions that the objects of a SavedModel can run, list of proto."""
+    """Functions that a SavedModel's objects can run, list of proto."""
     functions = {x.signature.name: x for x in library.function}
     waiting = list(objects.concrete_functions)
     for node in objects.nodes:
@@ -180,11 +180,11 @@ def _named_functions(node):
 
 
 def _names(functions, objects):
-    """Names of all that TensorFlow looks up, set of str.
+    """Names that TensorFlow looks up, set of str.
 
-    Of operations, and of attributes and classes that exports do not use. An
-    operation that has the name of a function counts as an operation:
-    TensorFlow calls it by a name of its own.
+    They are the names of operations, and of attributes and classes that exports
+    do not use. An operation with the name of a function counts as an operation:
+    TensorFlow calls the function by another name.
     """
     nodes = [node for function in functions for node in function.node_def]
     found = {node.op for node in nodes}
@@ -202,7 +202,7 @@ def _names(functions, objects):
     for node in nodes:
         private = {name for name in node.attr if name.startswith("_")}
         attributes |= private - _NODE_ATTRIBUTES
-        # Values that only the caller of a function knows.
+        # Values that only the caller of a function gives.
         if any(x.attr for x in _named_functions(node)) or any(
             x.WhichOneof("value") == "placeholder" for x in node.attr.values()
         ):

@@ -23,8 +23,8 @@ _DTYPES = {
     "DT_STRING": np.dtype(object),
 }
 _CHUNK = 1 << 16
-# Status codes of TensorFlow Serving (UNAVAILABLE is 503, RESOURCE_EXHAUSTED is
-# 429) and of proxies in front of it, after which another attempt may succeed.
+# Status codes after which another attempt may succeed, of TensorFlow Serving
+# (UNAVAILABLE is 503, RESOURCE_EXHAUSTED is 429) and of proxies in front of it.
 _AWAY = (429, 502, 503)
 # TensorFlow Serving's status code for INTERNAL, UNIMPLEMENTED and so on.
 _FAILED = 500
@@ -38,7 +38,7 @@ class RestTransport:
     Args:
         url: str, "http://HOST:PORT/v1/models/NAME", or https://.
         ca_file: str or path of certificates in PEM, for https://, or None for
-            those of the system.
+            the system's.
         headers: dict of str to str, sent with each request.
         max_reply_bytes: int; larger replies are refused.
     """
@@ -92,7 +92,7 @@ class RestTransport:
             ) from error
 
     def _send(self, method, url, body, timeout):
-        """The JSON value of a reply, all of which came within `timeout`."""
+        """Send a request; return the reply's JSON, whole within `timeout`."""
         exchange = _Exchange(
             self._pool, method, url, body, self._headers, self._max_reply_bytes
         )
@@ -106,10 +106,10 @@ class RestTransport:
 
 
 class _Exchange:
-    """One request and its reply, in a thread that can be left behind.
+    """One request and its reply, in a thread that can be abandoned.
 
-    The time limits of sockets are those of each byte: a server that sends one
-    now and then would be waited for without end.
+    Sockets limit the time per byte only: a server that sends a byte now and
+    then would make the client wait for ever.
     """
 
     def __init__(self, pool, method, url, body, headers, max_bytes):
@@ -120,7 +120,7 @@ class _Exchange:
         self._found = None
 
     def run(self, timeout):
-        """The reply and its bytes.
+        """Return the reply and its bytes.
 
         Raises:
             TimeoutError: if they did not come in time.
@@ -148,8 +148,8 @@ class _Exchange:
     def _ask(self):
         pool, method, url, body, headers = self._request
         try:
-            # `Client` retries, over REST and gRPC alike, within one time
-            # limit. A POST that is redirected would become a GET.
+            # No retries here: `Client` retries, over REST and gRPC, within
+            # one time limit. A redirected POST would become a GET.
             reply = pool.request(
                 method,
                 url,
@@ -201,7 +201,7 @@ class _Exchange:
 
 
 def _refusal(url, reply, content):
-    """The exception for a reply that is no answer, as gRPC's codes have it."""
+    """Exception for a failed request, of the same kind as for gRPC's codes."""
     message = f"{url}: {reply.status}: {_message(content)}"
     if 300 <= reply.status < 400:
         place = reply.headers.get("Location", "elsewhere")
@@ -216,12 +216,12 @@ def _refusal(url, reply, content):
 
 
 def _pool(url, ca_file):
-    """A pool of connections, through the proxy of the environment if any."""
+    """Pool of connections, through the environment's proxy if it sets one."""
     parts = urllib3.util.parse_url(url)
     proxy = urllib.request.getproxies().get(parts.scheme)
     options = {"ca_certs": str(ca_file)} if ca_file else {}
     if proxy and not urllib.request.proxy_bypass(parts.host):
-        # As other clients read the variable.
+        # Other clients read the variable like this.
         proxy = proxy if "://" in proxy else f"http://{proxy}"
         if auth := urllib3.util.parse_url(proxy).auth:
             login = base64.b64encode(urllib.parse.unquote(auth).encode())
@@ -274,7 +274,7 @@ def _from_json(value, dtype, shape):
     else:
         array = np.asarray(_to_bytes(value), object)
     if not array.size:
-        # An empty list of JSON does not tell the sizes inside it.
+        # An empty list of JSON has no inner sizes.
         sizes = [*array.shape, *[0] * len(shape)][: len(shape)]
         sizes = [
             size if fixed < 0 else fixed

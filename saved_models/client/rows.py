@@ -1,7 +1,7 @@
-"""Rows of requests: read them from files, check them, ask in batches.
+"""Rows of requests: read from files, checked, sent in batches.
 
-A row is a dict of the names of a signature's inputs to one row of each: a text,
-a list of texts, or numbers.
+A row is a dict of a signature's input names to one value each: a text, a list
+of texts, or numbers.
 """
 
 import codecs
@@ -27,14 +27,14 @@ def read_lines_or_table(file, columns=None):
     """Read the texts of a file: its lines, or a column of a table.
 
     Args:
-        file: str, texts in UTF-8, one a line; or a table: .csv, .tsv, .jsonl
-            and what else `finetune` reads, perhaps in an archive.
-        columns: str or None, "text=review". What is not given and has no
-            usual name is guessed.
+        file: str, texts in UTF-8, one per line; or a table: .csv, .tsv, .jsonl
+            and other formats of `finetune`, perhaps in an archive.
+        columns: str or None, "text=review". Columns that are not given and
+            have no usual name are guessed.
 
     Returns:
-        (texts, guessed): list of str, and a dict of role to column, str, of
-        those that were guessed.
+        (texts, guessed): list of str, and a dict of role to column, str, for
+        the guessed columns.
 
     Raises:
         ValueError: if the file is broken, or `columns` do not fit it.
@@ -51,10 +51,10 @@ def read_lines_or_table(file, columns=None):
 
 
 def read_texts(file):
-    """Read the lines of a file, blank ones too.
+    """Read the lines of a file, including blank ones.
 
     Args:
-        file: str or path of texts in UTF-8, one a line.
+        file: str or path of texts in UTF-8, one per line.
 
     Returns:
         list of str.
@@ -81,10 +81,10 @@ def read_json_lines(file):
 
     Returns:
         (rows, places): list of dict, None for a blank line before the last
-        object; and list of str, the line of each.
+        object; and list of str, the place of each row.
 
     Raises:
-        ValueError: if a line is no JSON object; the message names it.
+        ValueError: if a line is not a JSON object; the message names it.
         OSError: if the file cannot be read.
     """
     rows, places = [], []
@@ -112,7 +112,7 @@ def read_json_lines(file):
 
 
 def _content(file):
-    """bytes of a file without a byte order mark."""
+    """Bytes of a file without a byte order mark."""
     return as_path(file).read_bytes().removeprefix(codecs.BOM_UTF8)
 
 
@@ -121,14 +121,14 @@ def check_rows(rows, places, signatures, signature):
 
     Args:
         rows: list of dict, or None for a blank line.
-        places: list of str, where each row comes from.
+        places: list of str, the place of each row.
         signatures: dict, see `Client.signatures`.
         signature: str.
 
     Raises:
-        ValueError: if there is no such signature; if a row lacks an input, has
-            one that is unknown, or one of another kind: the message begins
-            with its place.
+        ValueError: if there is no such signature; if a row lacks an input, or
+            has an unknown input or one of another kind. Then the message
+            begins with its place.
     """
     takes = inputs_of(signatures, signature)
     for row, place in zip(rows, places, strict=True):
@@ -180,7 +180,7 @@ def _check_value(name, value, dtype, sizes):
 
 
 def _shape(value, dtype):
-    """Sizes of nested lists; raises ValueError if values do not fit."""
+    """Sizes of nested lists; ValueError if values do not fit."""
     if not isinstance(value, list):
         if not _fits(value, dtype):
             raise ValueError(f"{_shown(value)} is not {described(dtype, 0)}")
@@ -197,7 +197,7 @@ def _fits(value, dtype):
     if dtype.kind == "b" or isinstance(value, bool):
         return dtype.kind == "b" and isinstance(value, bool)
     if dtype.kind == "f":
-        # False for NaN too.
+        # NaN gives False too.
         largest = float(np.finfo(dtype).max)
         return isinstance(value, (int, float)) and abs(value) <= largest
     limits = np.iinfo(dtype)
@@ -205,7 +205,7 @@ def _fits(value, dtype):
 
 
 def _is_utf8(text):
-    """False for lone surrogates, which JSON can write."""
+    """Whether UTF-8 can encode a text; JSON allows lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -219,23 +219,23 @@ def _shown(value):
 
 
 def ask_rows(export, rows, signature, batch_size=32, places=None):
-    """Ask for all rows, in batches of consecutive rows of one shape.
+    """Predict all rows, in batches of consecutive rows of one shape.
 
     Args:
         export: Predictor or Client.
-        rows: list of dict that the signature takes, or None for a blank line.
+        rows: list of dict of the signature's inputs, or None for a blank line.
         signature: str.
-        batch_size: int, rows of a request at most. Default 32.
-        places: list of str, where each row comes from.
+        batch_size: int, most rows per request. Default 32.
+        places: list of str, the place of each row.
 
     Yields:
-        dict of output name to NumPy array or scalar, the answer to each row in
-        turn; texts are str. For a row that the export refuses, and for a blank
-        line, a ValueError that names its place.
+        dict of output name to NumPy array or scalar, one answer per row, in
+        order; texts are str. A blank line, or a row that the export refuses,
+        gives a ValueError that names its place.
 
     Raises:
-        ValueError: if `batch_size` is less than 1, or all rows are refused,
-            such as without authorization.
+        ValueError: if `batch_size` is less than 1, or all rows are refused, for
+            example without authorization.
     """
     if batch_size < 1:
         raise ValueError(
@@ -259,7 +259,7 @@ def _ask(export, rows, signature, places):
     except InvalidRequest as error:
         if len(rows) == 1:
             return [ValueError(f"{places[0]}: {error}")]
-        # One of them is to blame.
+        # One of the rows caused the error.
         return [
             answer
             for row, place in zip(rows, places, strict=True)

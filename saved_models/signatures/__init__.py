@@ -1,4 +1,4 @@
-"""The signatures that an export serves, by the class of its model.
+"""Signatures of an export, by the class of its model.
 
 Only TensorFlow's own ops and SentencePiece's are used, so that TensorFlow
 Serving and the C runtime load an export without this library.
@@ -25,10 +25,10 @@ SIGNATURES = {
 
 
 def signatures_for(model):
-    """The class of signatures that serves a model.
+    """Find the class of a model's signatures.
 
     Args:
-        model: a backbone or a task; of a subclass, the signatures of the
+        model: a backbone or a task; a subclass has the signatures of its
             nearest class that has some.
 
     Returns:

@@ -1,6 +1,6 @@
 """Base of the signatures of all models and tasks.
 
-`SIGNATURES` in this folder's `__init__.py` names the file of each model's
+`SIGNATURES` in this folder's `__init__.py` maps each model to the file of its
 signatures: `texts`, `choices`, `tokens`, `questions`, `seq2seq`, `embedding`,
 and `fill_in` with `generate`.
 
@@ -34,19 +34,19 @@ class ModelSignatures(tf.Module):
         model: a backbone or a task.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings, with a `sequence_length`.
-        served: what computes the model. Default None: a ServedModel of it.
+        served: object that runs the model. Default None: a ServedModel of it.
     """
 
     reads_windows = False  # whether long texts are cut, see `ExportSettings`
-    # Whether rows of different requests can be joined in a batch; except for
-    # texts, they must have one shape.
+    # Whether rows of different requests can share a batch; except for texts,
+    # they must have one shape.
     joins_requests = True
 
     def __init__(self, model, tokenizer, settings, served=None):
         super().__init__()
         self._settings = settings
         self._served = served or ServedModel(model, settings.weight_precision)
-        # tf.Module finds variables in lists, but not inside Keras 3 models.
+        # tf.Module finds variables in lists, but not in Keras 3 models.
         self._model_variables = self._served.variables
         self._words = _Words(tokenizer)
         self._tokenizer = self._make_tokenizer(model, tokenizer)
@@ -66,7 +66,7 @@ class ModelSignatures(tf.Module):
 
     @property
     def num_parameters(self):
-        """int, weights of the model."""
+        """Number of the model's weights, int."""
         return self._served.num_parameters
 
     @property
@@ -110,7 +110,7 @@ class ModelSignatures(tf.Module):
         }
 
     def forward(self, features):
-        """The outputs of the model, which another runtime can compute too.
+        """Compute the outputs of the model, as another runtime can too.
 
         Args:
             features: dict of int32 tensors [R, T], or [R].
@@ -130,8 +130,8 @@ class ModelSignatures(tf.Module):
             ValueError: if the model has no such inputs.
         """
         signatures = self.signatures()
-        of_ids = signatures.get("ids") or signatures.get("embed_ids")
-        if of_ids is None:
+        ids_signature = signatures.get("ids") or signatures.get("embed_ids")
+        if ids_signature is None:
             raise ValueError(
                 "the runtime openvino answers for tasks that read ids and for "
                 f"embeddings, not for {type(self._model).__name__}: leave "
@@ -139,7 +139,7 @@ class ModelSignatures(tf.Module):
             )
         specs = {
             name: tf.TensorSpec(spec.shape[-2:], spec.dtype, name)
-            for name, spec in of_ids.inputs.items()
+            for name, spec in ids_signature.inputs.items()
         }
 
         def outputs(**features):
@@ -156,7 +156,7 @@ class ModelSignatures(tf.Module):
             function: callable from features to a dict of tensors [N, ...].
             features: dict of tensors [N, ...].
             of_tokens: names of outputs whose second axis is T.
-            minimum: int, tokens that the function needs.
+            minimum: int, least number of tokens for the function.
             are_windows: bool, whether rows are windows of longer texts.
 
         Returns:
@@ -172,7 +172,7 @@ class ModelSignatures(tf.Module):
         return self._forward(step, features, of_tokens, minimum)
 
     def _check_tokens(self, count, num_tokens):
-        """An operation that refuses too many sequences of so many tokens."""
+        """Operation that refuses too many sequences of `num_tokens` tokens."""
         return at_most(
             count * num_tokens,
             self._settings.max_request_tokens,
@@ -180,13 +180,13 @@ class ModelSignatures(tf.Module):
         )
 
     def _check_windows(self, count, num_tokens):
-        """An operation that refuses too many windows of whichever length."""
+        """Operation that refuses too many windows of any length."""
         return at_most(
             count, self._settings.max_request_windows, "windows in a request"
         )
 
     def _checked(self, features):
-        """The features of a request of token ids, after they are checked.
+        """Check the features of a request of token ids and return them.
 
         Args:
             features: dict of int32 [N, T], `token_ids` among them.
@@ -226,7 +226,7 @@ class ModelSignatures(tf.Module):
                 )
             )
         features = after(checks, features)
-        if "padding_mask" in features:  # whatever is not 0 is a token
+        if "padding_mask" in features:  # any value but 0 marks a token
             mask = features["padding_mask"]
             features["padding_mask"] = tf.cast(mask != 0, mask.dtype)
         # A reshape needs a column.
@@ -237,7 +237,7 @@ class ModelSignatures(tf.Module):
         }
 
     def _lengths(self):
-        """Sequence lengths of the warm-up: the buckets, or one short length."""
+        """Sequence lengths of the warm-up: all buckets, or one short length."""
         return self._settings.seq_length_buckets or (
             min(8, self._settings.sequence_length),
         )
@@ -245,7 +245,7 @@ class ModelSignatures(tf.Module):
     def _batches(self):
         """Numbers of rows of the warm-up requests.
 
-        One; with XLA, which compiles each number of rows anew, all of them.
+        One number; with XLA all, since it compiles each number of rows anew.
         """
         batches = [1]
         if self._settings.jit_compile:
@@ -262,10 +262,10 @@ class ModelSignatures(tf.Module):
         Args:
             shown: dict of name to str or list of str, the row of the model
                 card.
-            filled: str, the input that fills a bucket while all others are
+            filled: str, name of the input that fills a bucket; all others are
                 empty.
-            num_symbols: int, tokens that the signature adds.
-            begin: list of str, words of one token that `filled` begins with.
+            num_symbols: int, number of tokens that the signature adds.
+            begin: list of str, words of one token at the begin of `filled`.
 
         Returns:
             list of dicts of name to array.
@@ -302,7 +302,7 @@ class ModelSignatures(tf.Module):
 
 
 def preprocessor_for(model, tokenizer, settings):
-    """The preprocessor of a task, as an export reads.
+    """Preprocessor of a task for an export.
 
     Args:
         model: a task, perhaps without a preprocessor.
@@ -322,7 +322,7 @@ def preprocessor_for(model, tokenizer, settings):
     given = {name: getattr(settings, name) for name in names}
     given = {name: value for name, value in given.items() if value is not None}
     preprocessor = preprocessor.with_settings(**given, pad_to_longest=True)
-    # A model may have been saved with another tokenizer, or with none.
+    # A model may have been saved with another tokenizer, or without one.
     return type(preprocessor)(tokenizer, **preprocessor.settings())
 
 
@@ -335,7 +335,7 @@ class TaskSignatures(ModelSignatures):
     Args: see `ModelSignatures`.
 
     Attributes:
-        output: name of what the model gives, where it gives one tensor.
+        output: name of the model's output, if it is one tensor.
     """
 
     output = "logits"
@@ -347,7 +347,7 @@ class TaskSignatures(ModelSignatures):
     def _make_tokenizer(self, model, tokenizer):
         self._preprocessor = preprocessor_for(model, tokenizer, self._settings)
         self._preprocessor.check_size = self._check_tokens
-        # Its own, because the export would keep traced functions, used or not.
+        # Not the shared one: the export would keep all its traced functions.
         self._preprocessor.graph_tokenizer = GraphTokenizer(tokenizer)
         return self._preprocessor.graph_tokenizer
 
@@ -365,7 +365,7 @@ class TaskSignatures(ModelSignatures):
 
         Args:
             features: dict of int32 [R, T], and others [R].
-            minimum: int, tokens that the model needs.
+            minimum: int, least number of tokens for the model.
             are_windows: see `_run`.
 
         Returns:
@@ -381,7 +381,7 @@ class TaskSignatures(ModelSignatures):
 
 
 class _Words:
-    """Texts of a given number of tokens."""
+    """Maker of texts with a given number of tokens."""
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer
@@ -395,5 +395,5 @@ class _Words:
         return len(twice) - len(self._tokenizer.encode(f"{word} {word}"))
 
     def words(self, num_tokens):
-        """Words of `num_tokens` tokens in all, or a few less."""
+        """Words with `num_tokens` tokens in all, or a few less."""
         return [self._word] * (num_tokens // max(1, self._count(self._word)))

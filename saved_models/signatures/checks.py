@@ -1,22 +1,22 @@
-"""Checks of requests, which a server answers as invalid arguments."""
+"""Checks of requests; a server reports failures as invalid arguments."""
 
 import tensorflow as tf
 
 
 def at_most(size, limit, of_what):
-    """An operation that refuses sizes above a limit.
+    """Operation that refuses sizes above a limit.
 
     Args:
         size: int tensor [].
         limit: int.
-        of_what: str, what is counted.
+        of_what: str, name of the counted units.
     """
     message = f"there may be at most {limit} {of_what}. Received:"
     return tf.debugging.Assert(size <= limit, [message, size])
 
 
 def of_bytes(inputs, limit):
-    """The inputs, refused where their texts have more bytes together."""
+    """Return the inputs; refuse texts with more bytes together."""
     sizes = [
         tf.reduce_sum(tf.cast(tf.strings.length(x), tf.int64))
         for x in inputs.values()
@@ -29,13 +29,13 @@ def of_bytes(inputs, limit):
 
 
 def after(checks, features):
-    """The same features, which nothing reads before the checks passed."""
+    """Make reads of features wait until the checks have passed."""
     with tf.control_dependencies(checks):
         return {name: tf.identity(value) for name, value in features.items()}
 
 
 def same_rows(**tensors):
-    """The same tensors, refused where their numbers of rows differ.
+    """Return the tensors; refuse different numbers of rows.
 
     Args:
         **tensors: the first one's number of rows is the expected one.

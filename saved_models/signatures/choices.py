@@ -14,7 +14,7 @@ from saved_models.signatures.signature import Signature
 from saved_models.signatures.signature import id_specs
 from saved_models.signatures.signature import string_specs
 
-_FILLER_SCORE = -1e30  # as of XLNetRanker
+_FILLER_SCORE = -1e30  # as in XLNetRanker
 _CHOICE_MEANING = {
     "context": "string [N], UTF-8",
     "question": "string [N], UTF-8",
@@ -33,7 +33,7 @@ _RANKING_MEANING = {
 
 
 class _ManySignatures(TaskSignatures):
-    """Several sequences a row, each of which is scored by itself."""
+    """Several sequences per row, each scored by itself."""
 
     joins_requests = False  # their numbers of sequences differ
 
@@ -46,7 +46,7 @@ class _ManySignatures(TaskSignatures):
         )
 
     def _call(self, features):
-        # Each sequence as a question with one option.
+        # Each sequence is a question with one option.
         features = {name: value[:, None] for name, value in features.items()}
         return self._model(features, training=False)[:, 0]
 
@@ -65,7 +65,7 @@ class _ManySignatures(TaskSignatures):
             "segment_ids": segment_ids,
             "padding_mask": padding_mask,
         }
-        # Before `_scores`, which would reshape them to one shape.
+        # Check before `_scores` reshapes them to one shape.
         checks = [
             tf.debugging.assert_equal(
                 tf.shape(value),
@@ -84,7 +84,7 @@ class _ManySignatures(TaskSignatures):
 
 
 class ChoiceSignatures(_ManySignatures):
-    """Answers of questions about contexts: one of several options.
+    """Answers to questions about contexts: one of several options.
 
     Args:
         model: XLNetMultipleChoice.
@@ -118,7 +118,7 @@ class ChoiceSignatures(_ManySignatures):
         }
 
     def choose(self, context, question, options):
-        """The likeliest option of each question.
+        """Most likely option of each question.
 
         Args:
             context: string [N].
@@ -139,25 +139,25 @@ class ChoiceSignatures(_ManySignatures):
         x = {"context": context, "question": question, "options": options}
         x = after([check, self._check_joined(question, options)], x)
         scores = self._scores(self._preprocessor.features(x))
-        # Known where there is no row too.
+        # The shape is known without a row, too.
         answers = self._answer(tf.reshape(scores, tf.shape(x["options"])))
         option = tf.gather(options, answers["answer"], batch_dims=1)
         return {**answers, "option": option}
 
     def _check_joined(self, question, options):
-        """An operation that refuses too long questions with their options.
+        """Operation that refuses too long questions with their options.
 
-        A question stands with each option, and an option in each `_`.
+        Each option is joined to its question, or put in each `_` of it.
         """
         length = tf.strings.length(question)
-        others = tf.strings.regex_replace(question, "_", "")
-        blanks = tf.maximum(length - tf.strings.length(others), 1)
-        length, blanks, of_options = (
+        without_blanks = tf.strings.regex_replace(question, "_", "")
+        blanks = tf.maximum(length - tf.strings.length(without_blanks), 1)
+        length, blanks, option_lengths = (
             tf.cast(x, tf.int64)
             for x in (length, blanks, tf.strings.length(options))
         )
         return at_most(
-            tf.reduce_sum(length[:, None] + blanks[:, None] * of_options),
+            tf.reduce_sum(length[:, None] + blanks[:, None] * option_lengths),
             self._settings.max_request_bytes,
             "bytes of questions with their options in a request",
         )
@@ -220,7 +220,7 @@ class RankerSignatures(_ManySignatures):
         documents, query = same_rows(documents=documents, query=query)
         x = {"query": query, "documents": documents}
         scores = self._scores(self._preprocessor.features(x))
-        # Known where there is no row or no document too.
+        # The shape is known without a row or a document, too.
         scores = tf.reshape(scores, tf.shape(documents))
         return self._answer(tf.where(documents == "", _FILLER_SCORE, scores))
 

@@ -1,4 +1,4 @@
-"""Embeddings of raw text, of ids, and of the segments of long documents.
+"""Embeddings of raw text, ids and the segments of long documents.
 
 A client keeps the memory of a document and sends it with the next segment.
 
@@ -146,13 +146,13 @@ class EmbeddingSignatures(ModelSignatures):
         """Embeddings of the next segment of each document.
 
         Args:
-            text: string [N], UTF-8; an empty one leaves the memory as it is.
+            text: string [N], UTF-8; an empty text leaves the memory unchanged.
             memories: float32 [N, L, M, D].
             memory_mask: int32 [N, M], 1 = a real remembered token.
 
         Returns:
-            dict: as `embed`; `memories` and `memory_mask` for the segment
-            after; `dropped_tokens` int32 [N].
+            dict: as `embed`; `memories` and `memory_mask` for the next segment;
+            `dropped_tokens` int32 [N].
         """
         ids = self._tokenizer(text)
         kept = ids[:, : self._settings.sequence_length]
@@ -173,7 +173,7 @@ class EmbeddingSignatures(ModelSignatures):
         features = {"token_ids": token_ids, "padding_mask": padding_mask}
         features = self._checked(features)
         mask = features["padding_mask"]
-        # Padding between memory and text would count in their distance.
+        # Padding between memory and text would add to their distance.
         check = tf.debugging.Assert(
             tf.reduce_all(mask[:, 1:] <= mask[:, :-1]),
             ["`padding_mask` must be 1s and then 0s. Received:", mask],
@@ -195,7 +195,7 @@ class EmbeddingSignatures(ModelSignatures):
             )
         ]
         features = {
-            # No segment_ids: text and memory are of one segment.
+            # No segment_ids: text and memory are one segment.
             "token_ids": features["token_ids"],
             "padding_mask": features["padding_mask"],
             "memories": memories,
@@ -229,7 +229,7 @@ class EmbeddingSignatures(ModelSignatures):
         return self._padded(with_ends(ids, length, self._layout), minimum=2)
 
     def _padded(self, ids, minimum=1):
-        """Ragged ids -> features, refused before padding where too many."""
+        """Ragged ids -> features; too many are refused before padding."""
         check = self._check_tokens(ids.nrows(), ids.bounding_shape(axis=1))
         with tf.control_dependencies([check]):
             ids = tf.identity(ids)
@@ -255,7 +255,7 @@ def padded(ids, minimum=1, layout=LAYOUTS["xlnet"]):
         layout: Layout.
 
     Returns:
-        dict of int32 [N, T]: `token_ids`, `segment_ids` (that of the layout
+        dict of int32 [N, T]: `token_ids`, `segment_ids` (the layout's segment
         for [CLS], as in pretraining, else 0), `padding_mask`.
     """
     token_ids = ids.to_tensor()
@@ -281,13 +281,13 @@ def with_ends(ids, sequence_length, layout=LAYOUTS["xlnet"]):
 
 
 def _symbols(ids, symbol):
-    """A symbol for each row, ragged [N, (1)]."""
+    """Column of one symbol per row, ragged [N, (1)]."""
     symbols = tf.fill([ids.nrows(out_type=tf.int32), 1], symbol)
     return tf.RaggedTensor.from_tensor(symbols)
 
 
 def read_memory(memories, memory_mask):
-    """The memory of a request as features of the backbone.
+    """Convert the memory of a request to features of the backbone.
 
     Args:
         memories: float32 [N, L, M, D].
@@ -303,19 +303,20 @@ def read_memory(memories, memory_mask):
 
 
 def last_real(memories, memory_mask, memory_length):
-    """The last real states of each document, moved to the end.
+    """Move the last real states of each document to the end.
 
-    So padding is neither attended later nor counted in distances, and the
-    answers for a document do not depend on the other documents of its batch.
+    Then later segments do not attend to padding and distances do not count it,
+    so the answers for a document do not depend on the rest of the batch.
 
     Args:
-        memories: L tensors [N, M + T, D], states before and of this segment.
+        memories: L tensors [N, M + T, D], states of the memory and of this
+            segment.
         memory_mask: bool [N, M + T].
         memory_length: int, M.
 
     Returns:
-        dict: `memories` float32 [N, L, M, D], zeros where nothing is
-        remembered; `memory_mask` int32 [N, M].
+        dict: `memories` float32 [N, L, M, D], zeros without a state;
+        `memory_mask` int32 [N, M].
     """
     real = tf.cast(memory_mask, tf.int32)
     order = tf.argsort(real, axis=1, stable=True)[:, -memory_length:]

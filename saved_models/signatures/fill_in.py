@@ -1,4 +1,4 @@
-"""Filling in blanks with a pretrained model, beside its embeddings.
+"""Fill in blanks with a pretrained model, beside its embeddings.
 
 Shapes: N texts, T tokens, P blanks to fill in, k candidates, V vocabulary.
 """
@@ -21,11 +21,11 @@ from xlnet_tf.model.masks import CONTEXT_RANK
 
 MASK = "<mask>"  # stands for one missing token in a raw text
 
-# Rank of the blanks in the factorization order: one step after the context, so
-# that every blank is predicted from all words that are given, and no other. A
-# causal model predicts a blank from the words before it.
+# Rank of the blanks in the factorization order, one step after the context:
+# each blank is predicted from all given words and from no other blank. A causal
+# model predicts a blank from the words before it.
 _BLANK_RANK = 0
-_TOKENS_A_TARGET = 128  # that a target counts for in the limit of a request
+_TOKENS_A_TARGET = 128  # cost of a target in the limit of a request
 
 _FILL_IN_MEANING = {
     "text": f"string [N], UTF-8, with any number of {MASK}",
@@ -49,8 +49,8 @@ class PretrainerSignatures(EmbeddingSignatures):
         settings: ExportSettings.
 
     Raises:
-        ValueError: if more candidates are asked for than there are tokens, or
-            `generation` of a model that cannot generate.
+        ValueError: if there are fewer tokens than candidates, or the settings
+            have `generation` and the model cannot generate.
     """
 
     def __init__(self, model, tokenizer, settings):
@@ -85,8 +85,8 @@ class PretrainerSignatures(EmbeddingSignatures):
         if self._generation is not None:
             generate = {"generate": self._generation.signature()}
         objective = self._served.model.objectives[0]
-        # A causal model answers from the words before a blank. UniLMv2 without
-        # the autoencoding loss has no row that has learnt to.
+        # A causal model predicts a blank from the words before it. UniLMv2
+        # without the autoencoding loss has not learnt to predict blanks.
         if not objective.fills_blanks and objective.next_token != "content":
             return {**super().signatures(), **generate}
         fill_in = Signature(
@@ -127,7 +127,7 @@ class PretrainerSignatures(EmbeddingSignatures):
             dict: `pieces` string [N, P, k], best first, "\\u2581" marking the
             beginning of a word; `token_ids` int32 [N, P, k];
             `log_probabilities` float32 [N, P, k], natural logarithms; `count`
-            int32 [N], blanks of each text: rows of P from there on are filler.
+            int32 [N], blanks of each text: later rows of P are filler.
         """
         features, count = self._blanks(text)
         best = self._at_targets(features, self._best)
@@ -140,10 +140,10 @@ class PretrainerSignatures(EmbeddingSignatures):
     def fill_in_ids(
         self, token_ids, segment_ids, padding_mask, target_positions
     ):
-        """Log-probabilities at chosen positions, given the rest.
+        """Log-probabilities at chosen positions, given the other tokens.
 
         Args:
-            token_ids: int32 [N, T]; what stands at the targets is not seen.
+            token_ids: int32 [N, T]; the model cannot attend to the targets.
             segment_ids: int32 [N, T].
             padding_mask: int32 [N, T], 1 = a real token.
             target_positions: int32 [N, P].
@@ -160,7 +160,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         )
         shape = tf.shape(features["token_ids"])
         checks = [
-            # Each is answered with the whole vocabulary.
+            # Each target returns the whole vocabulary.
             at_most(
                 tf.size(target_positions),
                 max(self._settings.max_request_tokens // _TOKENS_A_TARGET, 1),
@@ -197,7 +197,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         )
 
     def _best(self, log_probabilities):
-        # A blank is filled with text, not with <sep>.
+        # Candidates for a blank are text, not <sep>.
         log_probabilities = tf.where(
             self._is_no_text, -np.inf, log_probabilities
         )
@@ -205,10 +205,10 @@ class PretrainerSignatures(EmbeddingSignatures):
         return {"token_ids": best.indices, "log_probabilities": best.values}
 
     def _at_targets(self, features, choose):
-        """`choose` of the log-probabilities [N, P, V] at the targets."""
+        """Apply `choose` to the log-probabilities [N, P, V] at the targets."""
         objective = self._model.objectives[0]
         count = tf.shape(features["target_positions"])[1]
-        # At least one column: the model cannot take none.
+        # At least one column: the model needs one.
         wanted = tf.maximum(count, 1)
         if self._settings.jit_compile:
             wanted = next_power_of_two(wanted)
@@ -231,13 +231,13 @@ class PretrainerSignatures(EmbeddingSignatures):
         """Features with targets at the blanks, and the number of blanks."""
         parts = tf.strings.split(text, MASK)  # [N, (parts)]
         ids = self._tokenizer(parts.flat_values)  # [all parts, (T)]
-        # Every part but a text's first has the blank that it follows in front.
+        # Every part but a text's first begins with the blank in front of it.
         follows = tf.ones_like(parts.flat_values, tf.int64)
         follows = parts.with_flat_values(follows)
         follows = tf.concat(
             [tf.zeros_like(follows[:, :1]), follows[:, 1:]], axis=1
         ).flat_values
-        # A part that touches its blank, as in "<mask>.", begins no word.
+        # A part right after its blank, as in "<mask>.", begins no word.
         touches = (follows == 1) & ~tf.strings.regex_full_match(
             parts.flat_values, r"(?s)\s.*"
         )
@@ -253,7 +253,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         )
         ids = tf.concat([blank, ids], axis=1)
         ids = parts.with_flat_values(ids).merge_dims(1, 2)  # [N, (T)]
-        # A blank is known by its id, which no text encodes to.
+        # The id marks a blank: no text encodes to it.
         features = self._text_features(ids)
         is_blank = tf.equal(features["token_ids"], MASK_ID)
         count = tf.reduce_sum(tf.cast(is_blank, tf.int32), axis=1)
@@ -263,7 +263,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         return {**features, **self._order(is_blank)}, count
 
     def _order(self, is_blank):
-        """The order of the blanks, for an objective that has orders."""
+        """Order of the blanks, for an objective with orders."""
         if not self._model.reads_query:
             return {}
         rank = tf.where(is_blank, _BLANK_RANK, CONTEXT_RANK)

@@ -1,4 +1,4 @@
-"""Continuing texts with a pretrained model, in the graph of an export.
+"""Continue texts with a pretrained model, in the graph of an export.
 
 Shapes: N texts, R generated texts of each, T tokens, S new tokens.
 """
@@ -36,7 +36,7 @@ _MEANING = {
 
 
 class GenerateSignature(tf.Module):
-    """The signature `generate` of a pretrained model.
+    """Signature `generate` of a pretrained model.
 
     Args:
         served: ServedModel.
@@ -46,8 +46,8 @@ class GenerateSignature(tf.Module):
         settings: ExportSettings with `generation`.
 
     Raises:
-        ValueError: if the model cannot generate, or settings are none of an
-            export's.
+        ValueError: if the model cannot generate, or an export does not support
+            a setting.
     """
 
     _summary = "Texts that follow prompts, by the settings of the export."
@@ -68,7 +68,7 @@ class GenerateSignature(tf.Module):
         self._served = served
         self._tokenizer = graph_tokenizer
         self._decoder = make_decoder(served.model)
-        # The copy keeps all states as memory, which generation does not want.
+        # The copy keeps all states as memory; generation must not.
         self._decoder.config = served.config
         self._begin = [CLS_ID] * layout.class_first
         self._symbols = Symbols(tokenizer.vocabulary_size)
@@ -110,11 +110,11 @@ class GenerateSignature(tf.Module):
         )
 
     def generate(self, text, seed=None):
-        """Texts that follow prompts.
+        """Continue prompts.
 
         Args:
             text: string [N], UTF-8.
-            seed: int64 [N], where tokens are drawn at random.
+            seed: int64 [N], if tokens are drawn at random.
 
         Returns:
             dict, see the model card.
@@ -148,7 +148,7 @@ class GenerateSignature(tf.Module):
         return {**answer, "error": error}
 
     def _check_tokens(self, history):
-        """An operation that refuses too many old and new tokens."""
+        """Operation that refuses too many old and new tokens."""
         settings = self._settings
         new = settings.max_new_tokens * max(
             settings.num_beams, settings.num_sequences
@@ -161,12 +161,12 @@ class GenerateSignature(tf.Module):
         )
 
     def _best_first(self, tokens, log_probabilities):
-        """The answer, but for errors.
+        """Build the answer, except for its errors.
 
         Args:
-            tokens: int32 [N, R, S], -1 where there is none.
+            tokens: int32 [N, R, S], -1 for no token.
             log_probabilities: float32 [N, R, S] of the tokens; or [N, R] of
-                the beams, which are in order already.
+                the beams, which are sorted already.
         """
         texts, has_stop, is_counted = self._texts(tokens)
         is_end = tokens[..., None] == tf.constant(self._symbols.end_ids)
@@ -192,15 +192,15 @@ class GenerateSignature(tf.Module):
         }
 
     def _cut(self, token_ids):
-        """The tokens of a text that are read."""
+        """Tokens of a text that the model reads."""
         return token_ids
 
     def _inputs(self, history):
         """Features for a Decoder of prompts [N, T], -1 in padding.
 
         Returns:
-            (dict of features, int32 tensor of shape [N, T], the tokens that
-            rules look at, -1 where there is none).
+            (dict of features, int32 tensor of shape [N, T], the tokens for the
+            rules of generation, -1 for no token).
         """
         features = {
             "token_ids": tf.maximum(history, 0),
@@ -209,7 +209,7 @@ class GenerateSignature(tf.Module):
         return features, history
 
     def _left_padded(self, token_ids, is_bad):
-        """int32 [N, T], -1 in padding; of a bad prompt [SEP] alone."""
+        """Left-padded int32 [N, T], -1 in padding; [SEP] for a bad prompt."""
         keeps = tf.repeat(~is_bad, token_ids.row_lengths())
         kept = tf.ragged.boolean_mask(token_ids, token_ids.with_values(keeps))
         count = token_ids.nrows()
@@ -224,9 +224,9 @@ class GenerateSignature(tf.Module):
         return tf.reverse(backwards, [1])
 
     def _continue(self, features):
-        """New tokens [N, R, S] of a batch, and log-probabilities.
+        """New tokens [N, R, S] of a batch, and their log-probabilities.
 
-        Those of beams are [N, R], of all their tokens; others are [N, R, S].
+        Beams have one for all their tokens, [N, R]; others one each, [N, R, S].
         """
         settings, decoder = self._settings, self._decoder
         steps = settings.max_new_tokens
@@ -238,7 +238,7 @@ class GenerateSignature(tf.Module):
                     *(decoder, context, history),
                     *(steps, settings, self._symbols),
                 )
-                # The loop of beam search loses the number of steps.
+                # The loop of beam search loses the static number of steps.
                 beams = [None, settings.num_beams, steps]
                 tokens = tf.ensure_shape(tokens, beams)
                 lengths = tf.reduce_sum(tf.cast(tokens >= 0, tf.float32), -1)
@@ -288,8 +288,8 @@ class GenerateSignature(tf.Module):
         """Texts of tokens [N, R, S], cut before the first stop string.
 
         Returns:
-            (string [N, R]; bool [N, R], whether a stop string ended it; bool
-            [N, R, S], the tokens up to the one that completes it).
+            (string [N, R]; bool [N, R], whether a stop string ended the text;
+            bool [N, R, S], the tokens up to the one that completes it).
         """
         is_text = self._is_text(tokens)
         ids = tf.maximum(tokens, 0)
@@ -298,7 +298,7 @@ class GenerateSignature(tf.Module):
         ends = tf.cumsum(sizes, axis=-1)
         texts = tf.strings.reduce_join(pieces, axis=-1)
         sizes = tf.strings.length(texts)
-        found = []  # of each stop string: tokens that complete it, its place
+        found = []  # per stop string: tokens that complete it, its place
         for stop in self._settings.stop:
             flat = tf.strings.split(tf.reshape(texts, [-1]), stop, maxsplit=1)
             has_stop = tf.reshape(flat.row_lengths() > 1, tf.shape(texts))
@@ -312,7 +312,7 @@ class GenerateSignature(tf.Module):
             return texts, tf.zeros_like(sizes, tf.bool), tokens >= 0
         counts, places = map(tf.stack, zip(*found, strict=True))
         count = tf.reduce_min(counts, axis=0)
-        # Another stop string counts if the same tokens hold it.
+        # Another stop string counts if the same tokens contain it.
         places = tf.where(counts == count, places, sizes)
         texts = tf.strings.substr(
             texts, tf.zeros_like(sizes), tf.reduce_min(places, axis=0)

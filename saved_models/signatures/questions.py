@@ -1,7 +1,7 @@
-"""Answers of questions as spans of contexts.
+"""Answers to questions as spans of contexts.
 
-Shapes: N questions, n answers of each, W windows of all of them, T tokens,
-S starts of a window, E ends of a start.
+Shapes: N questions, n answers of each, W windows of all questions, T tokens,
+S starts per window, E ends per start.
 """
 
 import tensorflow as tf
@@ -45,12 +45,12 @@ _IDS_MEANING = {
 
 
 class QuestionSignatures(TaskSignatures):
-    """Answers of questions, and the best spans of ready ids.
+    """Answers to questions, and the best spans of ready ids.
 
     Args:
-        model: XLNetQuestionAnswering. Questions whose `null_score` is above
-            its `null_threshold` have no answer; None: all have one. Answers
-            have at most `max_answer_length` pieces.
+        model: XLNetQuestionAnswering. A question with a `null_score` above
+            its `null_threshold` has no answer; None: all questions have one.
+            Answers have at most `max_answer_length` pieces.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings, whose `num_candidates` is n.
 
@@ -63,7 +63,7 @@ class QuestionSignatures(TaskSignatures):
         self._preprocessor.check_size = self._check_windows
         self._null_threshold = model.null_threshold
         self._max_answer_length = model.max_answer_length
-        # The head chooses as many of the tokens.
+        # The head chooses so many tokens.
         self._min_tokens = max(model.num_starts, model.num_ends)
 
     def signatures(self):
@@ -108,7 +108,7 @@ class QuestionSignatures(TaskSignatures):
         }
 
     def answer(self, question, context):
-        """The span that answers each question.
+        """Find the span that answers each question.
 
         Args:
             question: string [N].
@@ -150,14 +150,14 @@ class QuestionSignatures(TaskSignatures):
     def ids(
         self, token_ids, segment_ids, padding_mask, answer_mask, class_index
     ):
-        """The best spans of ready ids.
+        """Find the best spans of ready ids.
 
         Args:
             token_ids, segment_ids, padding_mask, answer_mask: int32 [N, T].
             class_index: int32 [N].
 
         Returns:
-            dict, as XLNetQuestionAnswering gives it.
+            dict, the outputs of XLNetQuestionAnswering.
         """
         shape = tf.shape(token_ids)
         checks = [

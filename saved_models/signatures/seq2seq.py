@@ -1,4 +1,4 @@
-"""Targets generated from sources, by a model for sequence to sequence.
+"""Generate targets from sources with a sequence-to-sequence model.
 
 Shapes: N sources, R targets of each, T tokens, S new tokens.
 """
@@ -14,13 +14,13 @@ from xlnet_tf.generation.sources import of_sources
 
 
 class Seq2SeqSignatures(ModelSignatures):
-    """Targets of raw sources, under the names `serving_default`, `generate`.
+    """Targets of raw sources, as `serving_default` and `generate`.
 
     Args:
         model: XLNetSeq2Seq.
         tokenizer: data_pipeline Tokenizer.
-        settings: ExportSettings; `sequence_length` is that of a source and its
-            target, and `generation` takes the place of the task's settings.
+        settings: ExportSettings; `sequence_length` is for a source with its
+            target, and `generation` replaces the task's settings.
     """
 
     def __init__(self, model, tokenizer, settings):
@@ -37,7 +37,7 @@ class Seq2SeqSignatures(ModelSignatures):
 
 
 class SourceSignature(GenerateSignature):
-    """The signature of `XLNetSeq2Seq`; see `GenerateSignature`.
+    """Signature of `XLNetSeq2Seq`; see `GenerateSignature`.
 
     Raises:
         ValueError: if `sequence_length` leaves no room for a source.
@@ -82,5 +82,5 @@ class SourceSignature(GenerateSignature):
 
     def _texts(self, tokens):
         texts, *others = super()._texts(tokens)
-        # A target is a text of its own, without a blank in front.
+        # A target is a separate text, without a blank in front.
         return tf.strings.regex_replace(texts, "^ ", ""), *others

@@ -1,4 +1,4 @@
-"""The model of an export: weights in a precision, run in chosen shapes.
+"""Model of an export: weights in a precision, run in chosen shapes.
 
 Shapes: N rows, T tokens.
 """
@@ -13,16 +13,16 @@ from keras.backend import is_float_dtype
 from xlnet_tf.weights.lora.model import config_without_lora
 from xlnet_tf.weights.lora.model import copy_merged
 
-# More than any segment: the backbone then returns the states of all tokens, of
-# which `embedding.last_real` keeps some.
+# More than any segment: the backbone then returns the states of all tokens, and
+# `embedding.last_real` keeps some.
 _ALL_STATES = 2**30
 _LARGEST = 127  # of int8; -128 is not used, so that the range is symmetric
-# The scores of attention take 145 MB for a sequence of 512 tokens (base).
+# Attention scores take 145 MB for a sequence of 512 tokens (base).
 _TOKENS_AT_ONCE = 4096
 
 
 class ServedModel:
-    """A copy of a model outside any strategy, without memory between calls.
+    """Copy of a model outside any strategy, without memory between calls.
 
     Not a `tf.Module`, so that a SavedModel holds `variables` and not the
     weights that they replace.
@@ -36,26 +36,26 @@ class ServedModel:
         backbone: its backbone.
         config: XLNetConfig or BertConfig, of the original.
         num_parameters: int, of the original.
-        variables: list of tf.Variable, all that the graph reads.
+        variables: list of all tf.Variable that the graph reads.
     """
 
     def __init__(self, model, precision="float32"):
         self.config = getattr(model, "backbone", model).config
         self.model = _copy(model, precision)
         self.backbone = getattr(self.model, "backbone", self.model)
-        of_model = _weights(self.model)
-        self.num_parameters = sum(int(np.prod(w.shape)) for w in of_model)
+        weights = _weights(self.model)
+        self.num_parameters = sum(int(np.prod(w.shape)) for w in weights)
         self._quantized = []
         if precision == "int8":
             self._quantized = [
                 (weight, *_quantized(weight))
-                for weight in of_model
-                # Those that `quantize` made integers stay so.
+                for weight in weights
+                # Weights that `quantize` made integers stay integers.
                 if _summed_axes(weight) and is_float_dtype(weight.dtype)
             ]
         replaced = {id(weight) for weight, *_ in self._quantized}
         self.variables = [
-            weight.value for weight in of_model if id(weight) not in replaced
+            weight.value for weight in weights if id(weight) not in replaced
         ]
         for _, values, scale in self._quantized:
             self.variables += [values, scale]
@@ -84,24 +84,24 @@ class ServedModel:
 def _copy(model, precision):
     config = model.get_config()
     nested = config.get("backbone")
-    of_backbone = config if nested is None else nested["config"]
-    if "memory_length" in of_backbone:
+    backbone_config = config if nested is None else nested["config"]
+    if "memory_length" in backbone_config:
         # A row's answer may not depend on its place in the batch.
-        of_backbone.update(reuse_length=0, reverse_half_batch=False)
+        backbone_config.update(reuse_length=0, reverse_half_batch=False)
         # A task that reads segments keeps the memory length of its training.
         if not config.get("segment_length"):
-            of_backbone["memory_length"] = _ALL_STATES
+            backbone_config["memory_length"] = _ALL_STATES
     if "memory" in config:
         config["memory"] = None
     if precision == "bfloat16":
-        config["dtype"] = of_backbone["dtype"] = "bfloat16"
+        config["dtype"] = backbone_config["dtype"] = "bfloat16"
     copy = type(model).from_config(config_without_lora(config))
     copy_merged(model, copy)
     return copy
 
 
 def _weights(model):
-    """Weights of the backbone and the head, without a memory."""
+    """Weights of the backbone and the head, without the memory."""
     if not hasattr(model, "backbone"):
         return _without_seeds(model)
     return _without_seeds(model.backbone) + _without_seeds(model.head)
@@ -112,10 +112,10 @@ def _without_seeds(layer):
 
 
 def _summed_axes(weight):
-    """Axes of one output channel; () for a weight that is not quantized."""
+    """Axes summed for one output channel; () for a weight not quantized."""
     name = weight.path.split("/")[-1]
     if name == "embeddings":
-        return (1,)  # a row for each token, also an output of the softmax
+        return (1,)  # one row per token, also an output of the softmax
     if name != "kernel":
         return ()
     if "output_projection" in weight.path and len(weight.shape) == 3:
@@ -137,11 +137,11 @@ def _quantized(weight):
 
 
 class ForwardPass:
-    """Runs a function on features that are padded to chosen shapes.
+    """Forward pass on features that are padded to chosen shapes.
 
-    Answers do not depend on the shapes: what is added has `padding_mask` 0, or
-    is a row that is cut off again. With buckets (64, 128), `max_batch` 2 and
-    5 rows of 100 tokens:
+    Answers do not depend on the shapes: added tokens have `padding_mask` 0, and
+    added rows are cut off again. With buckets (64, 128), `max_batch` 2 and 5
+    rows of 100 tokens:
 
         features [5, 100]
             pad to the smallest bucket that fits        [5, 128]
@@ -153,8 +153,9 @@ class ForwardPass:
             join the batches, cut off rows and padding
         outputs [5, ...], those of tokens [5, 100, ...]
 
-    Without buckets T is the length of the longest row, and without
-    `max_batch` a batch has as many rows as 4096 tokens are, a power of two.
+    Without buckets T is the length of the longest row. Without `max_batch` the
+    number of rows of a batch is the largest power of two with at most 4096
+    tokens.
 
     Args:
         settings: ExportSettings, whose `seq_length_buckets`, `max_batch` and
@@ -179,8 +180,8 @@ class ForwardPass:
                 [N, ...].
             features: dict of tensors [N, ...], `token_ids` among them.
             of_tokens: names of outputs [N, T, ...].
-            minimum: int, tokens that the function needs. Default 1: a reshape
-                needs a size above 0.
+            minimum: int, least number of tokens for the function. Default 1: a
+                reshape needs a size above 0.
 
         Returns:
             dict of tensors, of the N rows and T tokens of `features`.
@@ -233,7 +234,7 @@ class ForwardPass:
         return tf.minimum(index, len(self._buckets) - 1)
 
     def _in_bucket(self, step):
-        """`step` with a branch for each bucket, in which T is static."""
+        """Give `step` a branch for each bucket, in which T is static."""
 
         def branch(features, length):
             def run():  # all its ops run in this branch only
@@ -301,7 +302,7 @@ class ForwardPass:
 
 
 def _rows_at_once(num_tokens):
-    """The largest power of two of rows with at most 4096 tokens, or 1."""
+    """Largest power of two of rows with at most 4096 tokens, or 1."""
     rows = _TOKENS_AT_ONCE // tf.maximum(num_tokens, 1)
     return next_power_of_two(rows // 2 + 1)
 

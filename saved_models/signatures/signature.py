@@ -1,7 +1,7 @@
-"""One signature: its function, its inputs, and their descriptions.
+"""Signature: its function, its inputs, and their descriptions.
 
-The signatures themselves are in the other files of this folder; `SIGNATURES` in
-its `__init__.py` lists them by model.
+The other files of this folder hold the signatures; `SIGNATURES` in its
+`__init__.py` lists them by model.
 
 Shapes: N rows of a request, T tokens.
 """
@@ -17,12 +17,12 @@ IDS = ("token_ids", "segment_ids", "padding_mask")
 
 
 def id_meaning(layout, pad_side=None, first="text", second=None, axes="N, T"):
-    """The lines of a model card on ready ids.
+    """Lines of a model card about ready ids.
 
     Args:
         layout: Layout of the model.
-        pad_side: "left" or "right", or None where there need be no padding.
-        first, second: str, what the segments 0 and 1 hold, or None.
+        pad_side: "left" or "right", or None if no padding is needed.
+        first, second: str, content of the segments 0 and 1, or None.
         axes: str, of the inputs.
 
     Returns:
@@ -46,17 +46,17 @@ def id_meaning(layout, pad_side=None, first="text", second=None, axes="N, T"):
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """One function of an export.
+    """Function of an export.
 
     Args:
-        function: callable that takes the inputs by name and returns a flat
-            dict of tensors.
+        function: callable from inputs, passed by name, to a flat dict of
+            tensors.
         inputs: dict of name to tf.TensorSpec.
-        summary: str, one sentence: what the function returns.
+        summary: str, one sentence about the function's results.
         meaning: dict of str, a line for each input and output.
         examples: list of dicts of name to NumPy array: requests, one for each
-            bucket; all of them warm a server up, the first is in the model
-            card.
+            bucket. All of them warm up a server; the model card shows the
+            first.
 
     Raises:
         ValueError: if a name cannot pass through TensorFlow Serving.
@@ -78,11 +78,11 @@ class Signature:
                 )
 
     def concrete(self, max_bytes=None):
-        """The function to save; its outputs keep their names.
+        """Trace the function to save; its outputs keep their names.
 
         Args:
-            max_bytes: int, of all texts of a request together; more are
-                refused. Default None: any number.
+            max_bytes: int, most bytes of all texts of a request together.
+                Default None: any number.
 
         Returns:
             concrete function.
@@ -128,7 +128,7 @@ def check_names(tensors):
 
 
 def string_specs(**ranks):
-    """dict of tf.TensorSpec of strings, by their number of axes."""
+    """Specs of strings, dict of tf.TensorSpec, from their numbers of axes."""
     return {
         name: tf.TensorSpec([None] * rank, tf.string, name=name)
         for name, rank in ranks.items()
@@ -136,7 +136,7 @@ def string_specs(**ranks):
 
 
 def id_specs(rank=2):
-    """dict of tf.TensorSpec of the inputs of ready ids."""
+    """Specs of the inputs of ready ids, dict of tf.TensorSpec."""
     return {
         name: tf.TensorSpec([None] * rank, tf.int32, name=name) for name in IDS
     }

@@ -1,4 +1,4 @@
-"""Classes and scores of texts and of pairs of texts.
+"""Classes and scores of texts and pairs of texts.
 
 Shapes: N texts, T tokens, C classes.
 """
@@ -102,7 +102,7 @@ class _TextSignatures(TaskSignatures):
         return self._of_ids(self._outputs(self._checked(features)))
 
     def _answer(self, outputs):
-        """dict of named outputs."""
+        """Named outputs, a dict."""
         raise NotImplementedError
 
     def _of_ids(self, outputs):
@@ -138,7 +138,7 @@ class ClassifierSignatures(_TextSignatures):
 
 
 class MultiLabelSignatures(ClassifierSignatures):
-    """Any number of classes of texts.
+    """Any number of classes per text.
 
     Args:
         model: XLNetMultiLabelClassifier.
@@ -178,7 +178,7 @@ class RegressorSignatures(_TextSignatures):
 
 
 def label_names(model):
-    """Names of a model's classes, string [C]; their numbers if it has none."""
+    """Names of a model's classes, string [C]; else their numbers."""
     labels = model.labels or map(str, range(model.num_classes))
     with tf.device("CPU:0"):  # GPUs hold no strings
         return tf.constant(list(labels))

@@ -16,8 +16,8 @@ from saved_models.signatures.signature import id_specs
 from saved_models.signatures.signature import string_specs
 from saved_models.signatures.texts import label_names
 
-# Characters that separate words: the blanks of Unicode without those that do
-# not break a line, which stand within a word in CoNLL files too, "10\u00a0000".
+# Characters that separate words: Unicode's blanks, except no-break blanks,
+# which CoNLL files have inside words too, "10\u00a0000".
 _NO_BREAK = "\u00a0\u2007\u202f"
 _BLANKS = [
     chr(code)
@@ -53,7 +53,7 @@ def count_words(text):
 
 
 class TaggerSignatures(TaskSignatures):
-    """Tags of words, read off their first pieces.
+    """Tags of words, from their first pieces.
 
     Args:
         model: XLNetTokenClassifier.
@@ -89,7 +89,7 @@ class TaggerSignatures(TaskSignatures):
         }
 
     def tag(self, text):
-        """A tag for each word.
+        """Tag each word.
 
         Args:
             text: string [N], with blanks between its words.
@@ -102,7 +102,7 @@ class TaggerSignatures(TaskSignatures):
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
         words = tf.strings.regex_replace(text, f"[{_BETWEEN_WORDS}]+", " ")
         words = tf.strings.split(words)  # [N, (W)]
-        # The answer is as wide as the text with most words.
+        # The output is as wide as the text with the most words.
         longest = tf.reduce_max(tf.concat([[0], words.row_lengths()], 0))
         check = at_most(
             tf.size(text, tf.int64) * longest,

@@ -1,1 +1,1 @@
-"""Readers of the files that tasks are published in."""
+"""Readers of the published files of tasks."""

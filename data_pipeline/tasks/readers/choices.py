@@ -14,16 +14,16 @@ def read_race(split):
     """Read the questions of all articles below a folder, sorted by file.
 
     Args:
-        split: reading.Split whose folder has one per group ("middle", "high"),
-            which holds an article in JSON per .txt file; in a test split
+        split: reading.Split. Its folder has one folder per group ("middle",
+            "high"), with one article in JSON per .txt file; in a test split
             answers may be missing.
 
     Returns:
         list of ChoiceExample with the id "ARTICLE/NUMBER".
 
     Raises:
-        ValueError: the JSON is broken, the layout is another one, or there
-            is no article.
+        ValueError: the JSON is broken, the layout is unknown, or there is no
+            article.
     """
     tree, name = split.tree, split.path
     names, by_file = [], {}
@@ -77,8 +77,8 @@ def read_dream(split):
         list of ChoiceExample with the id "DIALOGUE/NUMBER".
 
     Raises:
-        ValueError: the JSON is broken, the layout is another one, or an
-            answer is none of the options.
+        ValueError: the JSON is broken, the layout is unknown, or an answer is
+            not one of the options.
     """
     place = split.place
     with split.tree.open_text(split.path) as text:

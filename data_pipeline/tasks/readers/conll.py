@@ -16,16 +16,16 @@ _BLANKS = re.compile(" +")
 _TAG = re.compile("O|[BIES]-.+")
 # As in CoNLL-U, "# sent_id = 1".
 _NAMED_COMMENT = re.compile(r"# *[\w.:-]+( [\w.:-]+)* *= ")
-# As in CoNLL-2012; and what is a comment unless it has a tag.
+# As in CoNLL-2012: a comment unless it has a tag.
 _DOCUMENT_MARK = re.compile(r"#(begin|end) document\b")
 _HASHES = re.compile(r"#(\s|#|$)")
-# A word as tools write it into a table: in quotes, its own ones doubled.
+# A word as tools write it into a table: in quotes, with its own quotes doubled.
 _DOUBLED = re.compile(r'"([^"]*"")+[^"]*"')
 _COUNTER = re.compile(r"(.*?)([0-9]+)", re.ASCII | re.DOTALL)
-_HEAD = 5000  # first lines, which tell the shape of all
+_HEAD = 5000  # first lines, which decide the usual shape
 _NEARLY_ALL = 0.9
-_FEWEST_VALUES = 4  # of a column, which tell what it holds
-_MANY_VALUES = 100  # of which words occur again
+_FEWEST_VALUES = 4  # values of a column that show its content
+_MANY_VALUES = 100  # among so many values, words repeat
 _LONG_SENTENCE = 40  # words
 # A separator of a table between two names, or an object.
 _TABLE = re.compile(r"\w\"?[,;]\"?\w|^[{\[]\"")
@@ -35,12 +35,12 @@ _DOCUMENT_START = "-DOCSTART-"
 def read_examples(split):
     """Read the sentences of a file.
 
-    Fields are separated by tabs, or in lines without a tab by blanks.
-    `-DOCSTART-` lines are skipped. Comments, such as "# sent_id = 1", a "#"
-    with something that is no tag behind it, or "#begin document", are skipped
-    and counted; a word may be or begin with "#". Tags are kept unchanged,
-    except that IOB1 becomes BIO if `task.converts_tags`. In a test split, a
-    file whose first line is a single word has no tags.
+    Tabs separate fields, or blanks in lines without a tab. `-DOCSTART-` lines
+    are skipped. Comments are skipped and counted: "# sent_id = 1", "#begin
+    document", or a "#" that is followed by something other than a tag. A word
+    may be "#" or begin with it. Tags stay unchanged, except that IOB1 becomes
+    BIO if `task.converts_tags`. In a test split, a file whose first line is a
+    single word has no tags.
 
     Args:
         split: reading.Split of a task whose reader is "conll". Its columns are
@@ -88,12 +88,12 @@ def read_examples(split):
 
 
 class _Lines:
-    """Lines of a file with their fields; comments are left out and counted.
+    """Lines of a file with their fields; comments are dropped and counted.
 
     Args:
         file: iterable of str.
         counted: Counted.
-        known: frozenset of str, tags; empty where any are.
+        known: frozenset of str, the allowed tags; empty to allow any.
         tag_column: int.
     """
 
@@ -103,7 +103,7 @@ class _Lines:
         self._tag_column = tag_column
         self._lines = enumerate(file, start=1)
         self._head = list(itertools.islice(self._lines, _HEAD))
-        # The shapes of lines of words; comments may have others.
+        # Shapes of lines with words; comments may have other shapes.
         self._shapes = collections.Counter(
             _shape(line, fields)
             for _, line in self._head
@@ -147,14 +147,14 @@ class _Lines:
             yield number, line, fields
 
     def _usual(self):
-        """The shape of nearly all lines of words, or None."""
+        """Shape of nearly all lines with words, or None."""
         for shape, count in self._shapes.most_common(1):
             if count >= _NEARLY_ALL * self._shapes.total():
                 return shape
         return None
 
     def _is_comment(self, line, fields):
-        """Whether a line that begins with "#" is a comment, and no word."""
+        """Whether a line that begins with "#" is a comment, not a word."""
         if _NAMED_COMMENT.match(line) or _DOCUMENT_MARK.match(line):
             return True
         is_shaped = not self._shapes or _shape(line, fields) in self._shapes
@@ -169,7 +169,7 @@ class _Lines:
         return not is_shaped and len(fields) > 1 and not has_tag
 
     def warn_of_words(self, place, column):
-        """Warn if the column that was read as the words holds none.
+        """Warn if the column of the words holds no words.
 
         Args:
             place: str, path for messages.
@@ -207,12 +207,12 @@ class _Lines:
 
 
 def _shape(line, fields):
-    """Whether tabs divide a line, and the number of its fields."""
+    """Whether a line has tabs, and the number of its fields."""
     return "\t" in line, len(fields)
 
 
 def _why_no_words(sentences):
-    """Reason why the values of a column are no words, str or None.
+    """Reason for which the values of a column are not words, str or None.
 
     Args:
         sentences: list of lists of str.

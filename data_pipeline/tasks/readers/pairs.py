@@ -1,7 +1,7 @@
 """Sources and their targets: tables, two parallel files, and AESLC's e-mails.
 
-Parallel files have a text a line, such as train.de and train.en: line N of the
-one is the target of line N of the other.
+Parallel files, such as train.de and train.en, have one text per line: line N of
+one file is the target of line N of the other.
 """
 
 import itertools
@@ -32,7 +32,7 @@ def find(tree, candidate, task, columns):
         candidate: str, the name of a table, or the beginning of the names of
             two parallel files, such as "train".
         task: TaskSpec.
-        columns: dict of `parse_columns`; of parallel files the endings of
+        columns: dict of `parse_columns`; for parallel files the endings of
             their names, such as {"source": "de", "target": "en"}.
 
     Returns:
@@ -56,7 +56,7 @@ def open_lines(tree, name, task, columns, is_test):
         name: str, the file of the sources.
         task: TaskSpec.
         columns: as in `find`.
-        is_test: bool, whether there may be no file of targets.
+        is_test: bool, whether the file of targets may be missing.
 
     Returns:
         Table.
@@ -83,7 +83,7 @@ def open_lines(tree, name, task, columns, is_test):
 
 
 def _parallel_rows(tree, files, counted):
-    """Yield (row, texts) of files that have a text a line.
+    """Yield (row, texts) of files with one text per line.
 
     Args:
         tree: archives.Tree.
@@ -105,14 +105,14 @@ def _parallel_rows(tree, files, counted):
 
 
 def _lines(tree, name, counted):
-    # A text may hold U+2028 and the like, which end no line.
+    # A text may contain U+2028 and the like, which do not end a line.
     with tree.open_text(name, newline="\n") as file:
         for line in without_marks(file, counted):
             yield line.rstrip("\r\n")
 
 
 def _endings(task, columns):
-    """Endings of the names of parallel files: of sources, and of targets."""
+    """Endings of the names of parallel files: sources, and targets."""
     return tuple(
         (columns[role],) if role in columns else task.columns[role]
         for role in ("source", "target")
@@ -120,9 +120,9 @@ def _endings(task, columns):
 
 
 def _existing(tree, stem, endings):
-    """The first file of a name and one of these endings, or None.
+    """First file with a name and one of the endings, or None.
 
-    It may have the ending of a compressed file besides.
+    A file may also have the ending of a compressed file.
     """
     for ending, compressed in itertools.product(endings, ("", *COMPRESSED)):
         name = f"{stem}.{ending}{compressed}"
@@ -134,8 +134,7 @@ def _existing(tree, stem, endings):
 def read_examples(split):
     """Read the pairs of a table or of two parallel files.
 
-    Pairs of which one side is empty are left out with a warning, but for test
-    splits.
+    Pairs with an empty side are left out with a warning, except in test splits.
 
     Args:
         split: reading.Split of a task whose reader is "pairs"; in a test split
@@ -163,10 +162,10 @@ def read_examples(split):
 def read_emails(split):
     """Read AESLC's e-mails below a folder, sorted by file: body to subject.
 
-    The subjects that annotators wrote are left out.
+    The annotators' subjects are left out.
 
     Args:
-        split: reading.Split whose folder has a .subject file an e-mail; in a
+        split: reading.Split whose folder has one .subject file per e-mail; in a
             test split subjects may be missing.
 
     Returns:

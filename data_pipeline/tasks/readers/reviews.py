@@ -1,4 +1,4 @@
-"""Published reviews and topics of texts, and IMDB's folders of reviews."""
+"""Published reviews, topics of texts, and IMDB's folders of reviews."""
 
 import posixpath
 import re
@@ -12,7 +12,7 @@ _DIGITS = re.compile(r"(\d+)")
 def read_examples(split):
     """Read the reviews of a split, by label and by the number in their name.
 
-    Files in folders of other names are counted, but for IMDB's "unsup".
+    Files in other folders are counted, except IMDB's "unsup".
 
     Args:
         split: reading.Split of a task whose labels are the names of folders.
@@ -40,7 +40,7 @@ def read_examples(split):
         labels.update(dict.fromkeys(sorted(files, key=_natural), label))
     for path in names:
         folder = path.removeprefix(f"{split.path}/").rpartition("/")[0]
-        # Those of IMDB that no label has, and its lists beside the folders.
+        # Not IMDB's unlabelled folder, nor its lists beside the folders.
         if path not in labels and folder not in ("", "unsup"):
             split.counted.add(
                 "files left out, whose folder is no label or which do not end "

@@ -1,7 +1,8 @@
 """Questions and answers in the JSON format of SQuAD, nested or flat.
 
-Flat is an object a question, as Hugging Face's `datasets` writes SQuAD: with
-its `context`, and lists of the `text` and the `answer_start` of its answers.
+Flat, as Hugging Face's `datasets` writes SQuAD, means one object per question,
+with its `context`, and lists of the `text` and the `answer_start` of its
+answers.
 """
 
 import json
@@ -24,22 +25,22 @@ def read_examples(split):
     """Read the questions of a file, in SQuAD's layout or flat lines.
 
     An answer without text, null or only blanks, is left out. A question of
-    SQuAD 2.0 that has no others, or an empty list of flat answers, is
+    SQuAD 2.0 without other answers, or with an empty list of flat answers, is
     impossible. An answer whose text is not at its `answer_start` is kept
-    unchanged. Warnings give the numbers of both kinds of answers.
+    unchanged. Warnings count both kinds of answers.
 
     Args:
         split: reading.Split of a task whose reader is "squad"; in a test split
-            answers may be missing, and a question without any is not
-            impossible for that.
+            answers may be missing, which does not make a question
+            impossible.
 
     Returns:
         list of QuestionExample.
 
     Raises:
-        ValueError: the JSON is broken, the layout is another one, or a
-            question has no answer and is not marked `is_impossible`, or is
-            marked in a file of SQuAD 1.1.
+        ValueError: the JSON is broken, the layout is unknown, a question has
+            no answer and is not marked `is_impossible`, or is marked in a
+            file of SQuAD 1.1.
     """
     place = split.place
     with split.tree.open_text(split.path) as text:
@@ -73,16 +74,16 @@ def read_examples(split):
 
 
 def _wrong(error):
-    """Message about what is missing or of another kind, str."""
+    """Message about a missing value or one of another kind, str."""
     if isinstance(error, KeyError):
         return f"Missing: {error.args[0]}"
     if isinstance(error, ValueError) or "is not a text" in str(error):
         return in_a_line(error)
-    return "One of these is of another kind"  # Python's text tells no more
+    return "One of these is of another kind"  # Python has no more details
 
 
 def _parsed(text, split):
-    """The articles of a file; flat questions as articles of their own."""
+    """Articles of a file; each flat question is an article of its own."""
     place, lines = split.place, text.split("\n")
     if _is_flat(_parsed_line(lines[0])):
         rows = [
@@ -117,7 +118,7 @@ def _parsed(text, split):
 
 
 def _article(row, number, split):
-    """A flat question as an article of one paragraph and question."""
+    """Convert a flat question to an article of one paragraph and question."""
     row = {**row, "answers": _answers(row)}
     is_empty = row["answers"] is not None and not split.is_test
     question = {
@@ -135,7 +136,7 @@ def _answers(question):
     """Answers of a question, a list of dict of text and answer_start, or None.
 
     They are such a list, one such dict, or a dict of two lists, as `datasets`
-    writes them; or there is a single `answer`.
+    writes; or there is a single `answer`.
     """
     answers = question.get("answers", question.get("answer"))
     if isinstance(answers, str):
@@ -154,7 +155,7 @@ def _answers(question):
 
 
 def _with_id(question, number, split):
-    """A question with an id: its number in the file if it has none."""
+    """Give a question an id: its number in the file if it has none."""
     if question.get("id") not in (None, ""):
         return question
     split.counted.add(
@@ -164,11 +165,11 @@ def _with_id(question, number, split):
 
 
 def _parsed_line(line):
-    """The value of a line of JSON, or None if there is none."""
+    """Value of a line of JSON, or None if it is not JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
-        return None  # of a file over several lines
+        return None  # the JSON spans several lines
 
 
 def _is_flat(row):
@@ -178,7 +179,7 @@ def _is_flat(row):
 
 
 def _example(article, paragraph, question, file):
-    """A QuestionExample, and the number of its answers without text."""
+    """QuestionExample, and the number of its answers without text."""
     is_impossible = bool(question.get("is_impossible", False))
     given = () if is_impossible else _answers(question) or ()
     texts = [
@@ -202,7 +203,7 @@ def _example(article, paragraph, question, file):
 
 
 def _checked(example, missing, split):
-    """The example, impossible if no answer of a question of 2.0 has a text."""
+    """Make a question of 2.0 impossible if no answer has a text."""
     if example.is_impossible and split.task.name == "squad-1.1":
         raise ValueError(
             "it is marked `is_impossible`, and every question of SQuAD 1.1 has "

@@ -11,7 +11,7 @@ from data_pipeline.tasks.labels import NO_LABELS
 from data_pipeline.tasks.labels import may_be_no_class
 from data_pipeline.tasks.labels import unlabelled_marks
 
-# As Python and pandas write one.
+# A list in the format of Python and pandas.
 _LIST_AS_TEXT = re.compile(
     r"""\[\s*((['"]).*\2|[\d.]+(\s*,\s*[\d.]+)*)?\s*\]""", re.DOTALL
 )
@@ -64,11 +64,11 @@ def read_examples(split):
 
 
 def _with_class_names(examples, rows, split):
-    """Examples of classes by their names, without those of no label.
+    """Name the classes of examples; drop examples without a label.
 
     Args:
         examples: list of TextExample whose labels are written as in the file.
-        rows: list of int, the row of each.
+        rows: list of int, the row of each example.
         split: reading.Split.
     """
     classes, counted = ClassNames(split.known), split.counted
@@ -128,9 +128,9 @@ def _names(example):
 
 
 def read_ranking(split):
-    """Read the pairs of a query and a document of a table.
+    """Read the pairs of a query and a document in a table.
 
-    Without ids, queries are numbered in order of appearance, documents by row.
+    Without ids, queries are numbered by first appearance, documents by row.
 
     Args:
         split: reading.Split of a task whose reader is "ranking"; in a test
@@ -160,7 +160,7 @@ def read_ranking(split):
                 relevance = _number(relevance)
             except ValueError as error:
                 raise ValueError(f"{place}, row {number}: {error}") from None
-            if relevance < 0:  # in TREC, -2 is spam
+            if relevance < 0:  # in TREC, -2 means spam
                 split.counted.add(
                     "rows with a relevance below 0 read as 0", number
                 )
@@ -188,7 +188,7 @@ def _label_reader(task, is_test):
     def read_class(label):
         if label in known:
             return label
-        # A lone surrogate, which no file and no picture can hold, as "?".
+        # A lone surrogate becomes "?": no file and no picture can hold it.
         label = label.encode(errors="replace").decode() if label else label
         label = label.strip() if label else label
         if not label:
@@ -203,7 +203,7 @@ def _label_reader(task, is_test):
         return label
 
     def read_classes(label):
-        if is_test and label in (None, ""):  # an empty list is no class
+        if is_test and label in (None, ""):  # an empty list has no class
             return None
         if isinstance(label, str) and _LIST_AS_TEXT.fullmatch(label.strip()):
             raise ValueError(
@@ -217,7 +217,7 @@ def _label_reader(task, is_test):
 
 
 def _number(label):
-    """The finite number that a text holds, float."""
+    """Parse a finite number, float."""
     try:
         number = float(label or "")
     except ValueError:
@@ -228,13 +228,12 @@ def _number(label):
 
 
 def _with_label_lists(examples, split):
-    """Examples whose labels, as they were read, become tuples of classes.
+    """Turn the labels of examples into tuples of classes.
 
-    The classes of all are separated by "|" if any has it or is a list, else by
-    commas.
+    The separator is "|" if a label contains it or is a list, else a comma.
     """
     labels = [x.label for x in examples if x.label is not None]
-    # Those to evaluate on may be the ids of known classes.
+    # Labels to evaluate on may be the ids of known classes.
     if split.name == "train" and _are_flags(labels):
         raise ValueError(
             f"{split.place}: the labels are lists of {len(labels[0])} numbers, "
@@ -250,13 +249,13 @@ def _with_label_lists(examples, split):
 
 
 def _classes(label, separator, known):
-    """Several classes, tuple of str without copies, in alphabetical order.
+    """Several classes, tuple of different str in alphabetical order.
 
     Args:
-        label: list of str; a str, with its classes separated, unless it is one
-            that is known; or None, which is returned.
+        label: list of str; a str that is a known class or several separated
+            classes; or None, which is returned.
         separator: str.
-        known: tuple of str, classes of the examples that were trained on.
+        known: tuple of str, classes of the training examples.
     """
     if label is None:
         return None
