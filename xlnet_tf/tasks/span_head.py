@@ -1,4 +1,4 @@
-"""The released head for questions: starts, ends given a start, no answer.
+"""The released head for questions: starts, ends given starts, no answer.
 
 Shapes: B batch, T tokens, D model dim, S starts.
 """
@@ -82,7 +82,7 @@ class SpanHead(keras.layers.Layer):
             kernel = ops.cast(self.end_inner.kernel, content.dtype)
             of_content = ops.dot(content, kernel[: self.config.hidden_dim])
             of_start = ops.dot(start_states, kernel[self.config.hidden_dim :])
-        else:  # The kernel holds integers, which the layer's call scales.
+        else:  # The kernel holds integers; the layer's call scales them.
             content = [content, ops.zeros_like(content)]
             start_states = [ops.zeros_like(start_states), start_states]
             of_content, of_start = (
@@ -94,7 +94,7 @@ class SpanHead(keras.layers.Layer):
         return _log_softmax(logits, hidden[:, None])
 
     def class_scores(self, content, start_scores, class_index, seed=None):
-        """Logits that there is no answer, float32 [B].
+        """Logits of "no answer", float32 [B].
 
         Args:
             content: float tensor of shape [B, T, D].
