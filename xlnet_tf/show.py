@@ -6,8 +6,8 @@
         --text "The street was wet."
     python -m xlnet_tf.show curve runs/one runs/two --output curves.svg
 
-`--output` is a .png or a .svg. In Python, `xlnet_tf.pictures` has the same as
-functions that return Matplotlib figures.
+`--output` is a .png or a .svg. In Python, `xlnet_tf.pictures` has functions
+that return these Matplotlib figures.
 """
 
 import os

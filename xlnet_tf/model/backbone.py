@@ -85,8 +85,8 @@ class XLNetBackbone(Backbone):
         the last layer if `streams` is "query").
 
     Raises:
-        ValueError: if features are missing or inconsistent, the query stream is
-            requested without targets, or an argument is unknown.
+        ValueError: if features are missing or do not fit each other, the query
+            stream is requested without targets, or an argument is unknown.
 
     Source: `transformer_xl` of the released code.
 

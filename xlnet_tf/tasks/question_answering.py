@@ -93,8 +93,8 @@ class XLNetQuestionAnswering(_SpanTask):
             `class_logits`.
 
     Call arguments:
-        features: dict of the backbone's features, and answer_mask: [B, T], 1 =
-            an answer may start or end here (default:
+        features: dict of the backbone's features, and
+            answer_mask: [B, T], 1 = an answer may start or end here (default:
                 anywhere).
             class_index: int32 [B], position of the class token (default: the
                 last).

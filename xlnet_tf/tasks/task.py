@@ -266,9 +266,8 @@ class Task(Preset, BaseModel):
         Args:
             optimizer: default AdamW, gradients clipped at a norm of 1, with a
                 learning rate of 2e-5, or 5e-4 for models of at most width 256.
-            loss: default: the task's loss.
-            metrics: default, with the default
-            loss: the task's weighted metrics.
+            loss: default the task's loss.
+            metrics: default, with the default loss, the task's, weighted.
             loss_weights, weighted_metrics, kwargs: of `keras.Model.compile`.
 
         Raises:
