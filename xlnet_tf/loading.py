@@ -58,8 +58,8 @@ def open_model(path: str | os.PathLike) -> "StoredModel":
     """Find the model at a path, without reading it.
 
     Args:
-        path: str or path of a `.keras` file, of the output of a run, or what
-            `from_preset` takes.
+        path: str or path of a `.keras` file or a run's output, or any path for
+            `from_preset`.
 
     Returns:
         StoredModel.
@@ -74,8 +74,8 @@ def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
     """Load the model at a path, with its saved class.
 
     Args:
-        path: str or path of a `.keras` file, of the output of a run (its
-            `model.keras`), or what `from_preset` takes.
+        path: str or path of a `.keras` file or a run's output (its
+            `model.keras`), or any path for `from_preset`.
         verify: bool, whether to compare the files of a directory with its
             `SHA256SUMS`, if there is one. Default True. A `.keras` file has its
             own checksums.
@@ -107,8 +107,8 @@ class StoredModel:
         path: see `open_model`.
 
     Attributes:
-        path: path of the model's directory, the run's preset if it is of a run,
-            or of its `.keras` file.
+        path: path of the model's directory (for a run, of its preset) or of its
+            `.keras` file.
         run: path of its run, or None.
     """
 
