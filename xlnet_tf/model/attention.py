@@ -1,9 +1,9 @@
 """Attention with relative positions and relative segments, for both streams.
 
-The score of query row i for key j is the sum of (a) content by content, (b)
-content by distance, (c) the content bias u by content, (d) the position bias v
-by distance (https://arxiv.org/abs/1901.02860, section 3.3), and of a score
-for whether i and j belong to the same segment
+The score of query row i for key j is the sum of five terms: (a) content by
+content, (b) content by distance, (c) the content bias u by content, (d) the
+position bias v by distance (https://arxiv.org/abs/1901.02860, section 3.3), and
+a score for whether i and j belong to the same segment
 (https://arxiv.org/abs/1906.08237, section 2.5). `kernels/plain.py` has the
 equations.
 

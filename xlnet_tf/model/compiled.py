@@ -40,7 +40,7 @@ def compiled(function, model, relaxes=True):
 
 
 def common_length(length):
-    """Length to pad to: one of a few where each is compiled.
+    """Length to pad to: one of a few if each length is compiled.
 
     Args:
         length: int.

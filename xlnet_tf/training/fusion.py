@@ -7,7 +7,7 @@ uses the processor's instructions for it.
 import tensorflow as tf
 
 # Products; and operations that read or write variables, call functions or copy
-# nothing: XLA would gain nothing from them.
+# nothing: XLA would only wait for them.
 _LEFT_OUT = frozenset(
     "BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum MatMul "
     "AssignAddVariableOp AssignSubVariableOp AssignVariableOp Const "

@@ -25,7 +25,7 @@ from data_pipeline.base.models import as_model_path
 
 WEIGHTS_FILE = "model.safetensors"
 TORCH_FILE = "pytorch_model.bin"
-# A file of a thousand tensors has 0.1 MB; a name takes 20 times its length.
+# A thousand tensors have a header of 0.1 MB; a name takes 20 times its length.
 _MOST_HEADER_BYTES = 2**24
 # The first version without a published bypass of `weights_only`, as in
 # CVE-2025-32434, CVE-2026-24747, and PYSEC-2026-139 of 2.10.
