@@ -261,10 +261,10 @@ def _write(generator, rows, options):
         command_line.print_notes(f"{len(lines)} of {len(rows)} are done")
     waiting = rows[len(lines) :]
     prompts = (row["prompt"] for row in waiting)
-    found = generator.all(prompts, first=len(lines))
-    found = _tracked(found, rows, options, len(lines))
+    results = generator.all(prompts, first=len(lines))
+    results = _tracked(results, rows, options, len(lines))
     with _kept(lines, partial, task) as add:
-        for row, (_, texts) in zip(waiting, found, strict=True):
+        for row, (_, texts) in zip(waiting, results, strict=True):
             add(as_line(row, texts))
         write_bytes(options.output, "".join(lines).encode())
     if partial is not None:

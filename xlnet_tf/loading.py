@@ -177,14 +177,14 @@ class StoredModel:
             ValueError: if it is damaged, or has other pieces than the model.
         """
         own = self.tokenizer(lowercase)
-        found = own
+        tokenizer = own
         if given is not None:
             if own is not None and lowercase is None:
                 lowercase = own.lowercase if as_path(given).is_file() else None
-            found = load_tokenizer(given, lowercase)
-        if found is None:
+            tokenizer = load_tokenizer(given, lowercase)
+        if tokenizer is None:
             raise FileNotFoundError(_no_tokenizer(self.path))
-        pieces = found.vocabulary_size
+        pieces = tokenizer.vocabulary_size
         if own is not None and pieces != own.vocabulary_size:
             raise ValueError(
                 f"the tokenizer of {given} has {pieces:,} pieces, and that of "
@@ -192,7 +192,7 @@ class StoredModel:
                 "the model was trained with."
             )
         check_vocabulary(pieces, model.config.vocabulary_size)
-        return found
+        return tokenizer
 
     def results(self):
         """dict of the run's `results.json`, or None without it."""
@@ -226,10 +226,10 @@ def load_tokenizer(path, lowercase=None):
         from data_pipeline.tokenization.tokenizer import Tokenizer
 
         return Tokenizer(place, lowercase=bool(lowercase))
-    found = open_model(path).tokenizer(lowercase)
-    if found is None:
+    tokenizer = open_model(path).tokenizer(lowercase)
+    if tokenizer is None:
         raise FileNotFoundError(_no_tokenizer(place))
-    return found
+    return tokenizer
 
 
 def _no_tokenizer(path):

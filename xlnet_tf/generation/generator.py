@@ -174,11 +174,11 @@ class TextGenerator:
                 if not isinstance(token_ids, ValueError)
             ]
             if places:
-                found = self.generate(
+                batch_texts = self.generate(
                     [encoded[place] for place in places],
                     [number + place for place in places],
                 )
-                for place, texts in zip(places, found, strict=True):
+                for place, texts in zip(places, batch_texts, strict=True):
                     encoded[place] = texts
             number += len(batch)
             yield from zip(batch, encoded, strict=True)
@@ -305,7 +305,7 @@ class TextGenerator:
 
     def _texts(self, state):
         """list of B lists of GeneratedText, from a state."""
-        found = []
+        texts_of_rows = []
         log_probabilities = ops.convert_to_numpy(state["log_probabilities"])
         for row, values in zip(
             self._new_tokens(state).tolist(), log_probabilities, strict=True
@@ -316,18 +316,19 @@ class TextGenerator:
             penalty = search.length_penalty(
                 len(values), self.settings.length_penalty
             )
-            found.append(text.generated(value, value / penalty))
+            texts_of_rows.append(text.generated(value, value / penalty))
         rows = self.settings.num_sequences
-        of_prompts = [
-            found[begin : begin + rows] for begin in range(0, len(found), rows)
+        texts_of_prompts = [
+            texts_of_rows[begin : begin + rows]
+            for begin in range(0, len(texts_of_rows), rows)
         ]
         return [
             sorted(texts, key=lambda x: x.score, reverse=True)
-            for texts in of_prompts
+            for texts in texts_of_prompts
         ]
 
     def _from_beams(self, tokens, scores):
-        found, alpha = [], self.settings.length_penalty
+        texts_of_prompts, alpha = [], self.settings.length_penalty
         for rows, values in zip(tokens.tolist(), scores.tolist(), strict=True):
             texts = []
             for row, score in zip(rows, values, strict=True):
@@ -336,8 +337,8 @@ class TextGenerator:
                 length = sum(token >= 0 for token in row)
                 penalty = search.length_penalty(length, alpha)
                 texts.append(self._text(row).generated(score * penalty, score))
-            found.append(texts[: self.settings.num_sequences])
-        return found
+            texts_of_prompts.append(texts[: self.settings.num_sequences])
+        return texts_of_prompts
 
     def _text(self, row):
         """_Text of a list of S ints."""

@@ -297,7 +297,7 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
     history = tf.concat([prompt, unwritten], axis=1)
     cache["history"] = tf.cast(history, tf.float32)
     is_static = prompt.shape.is_fully_defined()
-    found, scores = search(
+    beams, scores = search(
         next_logits,
         decoder.config.vocabulary_size,
         settings.num_beams,
@@ -307,7 +307,7 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
         padded_decode=is_static,
         stops_early=settings.early_stopping,
     ).search(token_of(prompt[:, -1]), cache)
-    return _of_ended(found[:, :, 1:], scores, num_steps, settings, symbols)
+    return _of_ended(beams[:, :, 1:], scores, num_steps, settings, symbols)
 
 
 def length_penalty(lengths, alpha):

@@ -341,11 +341,11 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
             arguments.get("next_sentence_weight") or 0.0,
         )
         names = {objective.name for objective in others}
-        found = super().heads(arguments)
+        layers = super().heads(arguments)
         for objective in self.objectives:
             if objective.name in names:
-                found |= {x: getattr(self, x) for x in objective.layer_names}
-        return found
+                layers |= {x: getattr(self, x) for x in objective.layer_names}
+        return layers
 
     def get_config(self):
         objectives = self.objectives

@@ -176,15 +176,15 @@ class PseudoMasked(TokenPrediction):
         }
         if self.losses != "both":
             rows = {self.losses: rows[self.losses]}
-        found = {
+        losses = {
             name: token_losses(target_ids, model.logits(row))
             for name, row in rows.items()
         }
-        correct = [correct for _, correct in found.values()]
+        correct = [correct for _, correct in losses.values()]
         return {
-            "token_loss": sum(loss for loss, _ in found.values()),
+            "token_loss": sum(loss for loss, _ in losses.values()),
             "token_correct": sum(correct) / len(correct),
-            **{f"{name}_loss": loss for name, (loss, _) in found.items()},
+            **{f"{name}_loss": loss for name, (loss, _) in losses.items()},
         }
 
     def terms(self, outputs, batch):

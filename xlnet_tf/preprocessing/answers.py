@@ -40,12 +40,12 @@ def answer(
             f"{x['question'].shape[0]} questions and "
             f"{x['context'].shape[0]} contexts."
         )
-    found = []
+    answers = []
     for begin in range(0, counts.pop(), _BLOCK):
         block = {name: part[begin : begin + _BLOCK] for name, part in x.items()}
         spans = _spans(task, block, batch_size, n_best, max_answer_length)
-        found.extend(_rows(spans, null_threshold))
-    return found[0] if is_single else found
+        answers.extend(_rows(spans, null_threshold))
+    return answers[0] if is_single else answers
 
 
 def check_places(contexts, y):
@@ -176,12 +176,12 @@ def decode(
         outputs, windows, of_examples(contexts), n_best, max_answer_length
     )
     odds = np.asarray(spans["null_score"]).tolist()
-    found = []
+    answers = []
     for one, best, null_odds in zip(
         examples, n_best_answers(spans, contexts), odds, strict=True
     ):
         is_null = null_threshold is not None and null_odds > null_threshold
-        found.append(
+        answers.append(
             {
                 "id": one.id,
                 "answer": "" if is_null else best[0]["text"],
@@ -189,7 +189,7 @@ def decode(
                 "n_best": best,
             }
         )
-    return found
+    return answers
 
 
 def _check_ids(examples):

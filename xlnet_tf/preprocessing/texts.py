@@ -202,14 +202,14 @@ def _several_labels(examples, labels):
     """float32 [X, C], 1 for each class of an example; -1 without labels."""
     check_known("multi_label", examples, labels)
     known = {label: index for index, label in enumerate(labels)}
-    found = np.zeros((len(examples), len(labels)), np.float32)
+    flags = np.zeros((len(examples), len(labels)), np.float32)
     for row, example in enumerate(examples):
         if example.label is None:
-            found[row] = -1
+            flags[row] = -1
             continue
         for label in example.label:
-            found[row, known[label]] = 1
-    return found
+            flags[row, known[label]] = 1
+    return flags
 
 
 def _is_list_of_pairs(x):

@@ -162,15 +162,15 @@ def tag_numbers(y, labels, num_classes):
         _check_tags(rows, num_classes)
         return y
     known = {name: place for place, name in enumerate(labels or ())}
-    found = [[_tag_number(tag, known) for tag in row] for row in rows]
-    for place, row in enumerate(found):
+    numbers = [[_tag_number(tag, known) for tag in row] for row in rows]
+    for place, row in enumerate(numbers):
         if None in row:
             raise ValueError(
                 f"`y` must hold tags of the model, {', '.join(known)}. "
                 f"Received: {rows[place][row.index(None)]!r}, example {place} "
                 "from 0."
             )
-    return found
+    return numbers
 
 
 def check_tag_counts(tags, words):

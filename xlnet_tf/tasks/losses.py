@@ -171,8 +171,8 @@ def reciprocal_rank(y_true, y_pred):
     is_relevant = ops.cast(y_true, y_pred.dtype) > 0
     best = ops.max(ops.where(is_relevant, y_pred, -1e38), -1, keepdims=True)
     before = ops.sum(ops.cast(y_pred > best, y_pred.dtype), axis=-1)
-    found = ops.cast(ops.any(is_relevant, axis=-1), y_pred.dtype)
-    return found / (1.0 + before)
+    has_relevant = ops.cast(ops.any(is_relevant, axis=-1), y_pred.dtype)
+    return has_relevant / (1.0 + before)
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")

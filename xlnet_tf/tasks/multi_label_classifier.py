@@ -119,7 +119,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
             if self._has_default_loss():
                 _check_flags(rows, self.num_classes)
             return y
-        found = np.zeros((len(rows), self.num_classes), np.float32)
+        flags = np.zeros((len(rows), self.num_classes), np.float32)
         for place, row in enumerate(rows):
             for name in [row] if isinstance(row, str) else row:
                 if name not in known:
@@ -128,8 +128,8 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
                         f"{', '.join(known)}. Received: "
                         f"{name!r}, example {place} from 0."
                     )
-                found[place, known[name]] = 1
-        return found
+                flags[place, known[name]] = 1
+        return flags
 
     def _of_frame(self, y):
         """The labels of a data frame: its only column, or flags [B, C]."""

@@ -31,23 +31,23 @@ def answer_scores(spec, examples, decoded):
     spans = [one["n_best"][0]["text"] for one in decoded]
     texts = dict(zip(ids, spans, strict=True))
     if spec.name == "squad-1.1":
-        found = scores_1(examples, texts)
-        return {name: found[name] for name in spec.metrics}
+        official = scores_1(examples, texts)
+        return {name: official[name] for name in spec.metrics}
     odds = [one["no_answer_odds"] for one in decoded]
-    found = scores_2(examples, texts, dict(zip(ids, odds, strict=True)))
+    official = scores_2(examples, texts, dict(zip(ids, odds, strict=True)))
     scores = {
-        "squad_f1": found["best_f1"],
-        "exact_match": found["best_exact"],
-        "null_threshold": found["best_f1_threshold"],
-        "squad_f1_at_even_odds": found["f1"],
-        "exact_match_at_even_odds": found["exact"],
+        "squad_f1": official["best_f1"],
+        "exact_match": official["best_exact"],
+        "null_threshold": official["best_f1_threshold"],
+        "squad_f1_at_even_odds": official["f1"],
+        "exact_match_at_even_odds": official["exact"],
     }
     # A barely trained model's best threshold leaves every question open and
     # hides the quality of its spans.
     answerable = [one for one in examples if one.true_answers]
     if answerable:
-        found = scores_1(answerable, texts)
-        scores["squad_f1_if_answerable"] = found["squad_f1"]
+        official = scores_1(answerable, texts)
+        scores["squad_f1_if_answerable"] = official["squad_f1"]
     return scores
 
 
@@ -62,10 +62,10 @@ def scores_as_answered(examples, decoded):
         dict of float, in percent.
     """
     texts = {x.id: a["answer"] for x, a in zip(examples, decoded, strict=True)}
-    found = scores_2(examples, texts, dict.fromkeys(texts, 0.0))
+    official = scores_2(examples, texts, dict.fromkeys(texts, 0.0))
     return {
-        "squad_f1_as_answered": found["f1"],
-        "exact_match_as_answered": found["exact"],
+        "squad_f1_as_answered": official["f1"],
+        "exact_match_as_answered": official["exact"],
     }
 
 

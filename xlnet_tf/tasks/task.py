@@ -174,12 +174,12 @@ class Task(Preset, BaseModel):
         }
         if cls.head_has_dropout and "dropout" in overrides:
             arguments["dropout"] = overrides["dropout"]
-        found, arguments = choose_head(cls, source, head, arguments)
+        chosen_head, arguments = choose_head(cls, source, head, arguments)
         arguments["backbone"] = make_backbone(config, **of_backbone)
         try:
-            return cls.from_arguments(arguments), found
+            return cls.from_arguments(arguments), chosen_head
         except (TypeError, ValueError) as error:
-            if found is None:
+            if chosen_head is None:
                 raise
             raise ValueError(
                 f"{source.path}: the head that was saved there, or an "

@@ -134,8 +134,8 @@ class XLNetTokenClassifier(Task):
         rows = []
         for row, places, words in zip(scores, is_first, are_words, strict=True):
             best = np.argmax(np.asarray(row), axis=-1)
-            found = best[np.flatnonzero(places)].tolist()
-            names = iter([self.labels[i] if self.labels else i for i in found])
+            tags = best[np.flatnonzero(places)].tolist()
+            names = iter([self.labels[i] if self.labels else i for i in tags])
             rows.append([next(names, None) if x else None for x in words])
         return rows
 

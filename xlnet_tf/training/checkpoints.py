@@ -302,13 +302,13 @@ def _part(name):
 
 def _files(directory):
     """dict from each step to the sorted names of its files."""
-    found = {}
+    files_by_step = {}
     if directory.is_dir():
         for path in directory.iterdir():
             part = _part(path.name)
             if part and path.is_file():
-                found.setdefault(part[1], []).append(path.name)
-    return {step: sorted(names) for step, names in found.items()}
+                files_by_step.setdefault(part[1], []).append(path.name)
+    return {step: sorted(names) for step, names in files_by_step.items()}
 
 
 def _named_steps(directory):

@@ -243,21 +243,22 @@ def check_same(directory, before, now, fixed_settings, texts):
             f"{directory} is at step {newest}. Give at least as many --steps, "
             f"or another --output. Received: --steps {steps}."
         )
-    found = _differences(before, now, fixed_settings, texts)
-    if found:
+    differences = _differences(before, now, fixed_settings, texts)
+    if differences:
         raise ValueError(
             f"{directory} holds another run, which cannot go on with this one "
-            f"({'; '.join(found)}). Give the same options, or another --output."
+            f"({'; '.join(differences)}). Give the same options, or another "
+            "--output."
         )
 
 
 def _differences(before, now, fixed_settings, texts):
-    found = []
+    differences = []
     for section, value in json.loads(json.dumps(now)).items():
         if not isinstance(value, dict):
             old = before.get(section)
             if old != value:
-                found.append(
+                differences.append(
                     texts.get(section)
                     or f"{section}: {_shown(old)} there, {_shown(value)} now"
                 )
@@ -271,10 +272,10 @@ def _differences(before, now, fixed_settings, texts):
                 continue
             old = before.get(section, {}).get(name)
             if old != entry:
-                found.append(
+                differences.append(
                     f"{name}{suffix}: {_shown(old)} there, {_shown(entry)} now"
                 )
-    return found
+    return differences
 
 
 def _shown(value):

@@ -264,15 +264,15 @@ def _check_kind(model, spec):
 
 def _classes(model, spec, examples):
     """tuple of str or None: the model's classes, if they cover the examples."""
-    found = labels_of(spec, examples)
-    if found is None:
+    classes = labels_of(spec, examples)
+    if classes is None:
         return None
     if not model.labels:
         raise ValueError(
             "the model has no names of classes: give them as `labels` when it "
             "is made, or fine-tune with the command."
         )
-    unknown = sorted(set(found) - set(model.labels))
+    unknown = sorted(set(classes) - set(model.labels))
     if unknown:
         raise ValueError(
             f"the examples have classes that the model does not know: "

@@ -54,8 +54,8 @@ def prepare_exports(exports, file):
         return
     noted = _read(file)
     own = {*_steps(directory, noted), noted.get("unfinished")}
-    found = [x.name for x in directory.iterdir() if x.name.isdecimal()]
-    others = sorted((x for x in found if int(x) not in own), key=int)
+    versions = [x.name for x in directory.iterdir() if x.name.isdecimal()]
+    others = sorted((x for x in versions if int(x) not in own), key=int)
     if others:
         raise ValueError(
             f"{directory} holds exports of another run ({', '.join(others[:5])}"

@@ -414,8 +414,8 @@ def replica_seeds(seed, stream, step, replicas):
     """The seeds of replicas at a step, int32 [replicas, 2]."""
     fold_in = tf.random.experimental.stateless_fold_in
     # The seed depends on the type of the step too.
-    of_step = fold_in([seed, stream], tf.constant(step, tf.int64))
-    return np.stack([fold_in(of_step, r).numpy() for r in range(replicas)])
+    step_seed = fold_in([seed, stream], tf.constant(step, tf.int64))
+    return np.stack([fold_in(step_seed, r).numpy() for r in range(replicas)])
 
 
 def part_seeds(seeds, parts):

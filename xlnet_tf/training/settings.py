@@ -267,13 +267,13 @@ class Schedule(RunSettings):
         value = getattr(self, name)
         if value is None:
             return None
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value)
-        if not found:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value)
+        if not match:
             raise ValueError(
                 f"`{name}` must be a number of seconds, or one with the unit "
                 f"s, m, h or d, such as 3h. Received: {name}={value!r}."
             )
-        return float(found[1]) * _SECONDS[found[2]]
+        return float(match[1]) * _SECONDS[match[2]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -89,5 +89,5 @@ def keep_programs(directory):
         return
     path = str(directory).replace("\\", "\\\\").replace('"', '\\"')
     flag = f'--tf_xla_persistent_cache_directory="{path}"'
-    others = os.environ.get("TF_XLA_FLAGS", "")
-    os.environ["TF_XLA_FLAGS"] = f"{others} {flag}".strip()
+    flags = os.environ.get("TF_XLA_FLAGS", "")
+    os.environ["TF_XLA_FLAGS"] = f"{flags} {flag}".strip()

@@ -92,16 +92,16 @@ def choose_head(cls, source, name, arguments):
         ValueError: if the requested head does not fit the arguments, or a new
             head needs more arguments.
     """
-    found = head_for(cls, source, name)
-    if found is not None and any(
-        key in arguments and arguments[key] != found.arguments.get(key)
+    source_head = head_for(cls, source, name)
+    if source_head is not None and any(
+        key in arguments and arguments[key] != source_head.arguments.get(key)
         for key in cls.new_head_arguments
     ):
-        _refuse_another_shape(cls, source, name, found, arguments)
-        found = None
-    if found is not None:
-        _check_labels(source, found, arguments)
-        arguments = {**cls.arguments_of_head(found), **arguments}
+        _refuse_another_shape(cls, source, name, source_head, arguments)
+        source_head = None
+    if source_head is not None:
+        _check_labels(source, source_head, arguments)
+        arguments = {**cls.arguments_of_head(source_head), **arguments}
     elif "labels" in arguments and "num_classes" in cls.new_head_arguments:
         labels = arguments["labels"]
         classes = 0 if labels is None else len(labels)
@@ -120,7 +120,7 @@ def choose_head(cls, source, name, arguments):
             f"arguments must be given: {', '.join(missing)}. Received: "
             f"{', '.join(arguments) or 'none'}."
         )
-    return found, arguments
+    return source_head, arguments
 
 
 def _refuse_another_shape(cls, source, name, found, arguments):
@@ -150,10 +150,12 @@ def labels_of_head(cls, source):
         tuple of str, empty without a head or without names.
     """
     try:
-        found = head_for(cls, source)
+        source_head = head_for(cls, source)
     except ValueError:  # several: an error when the model is made
         return ()
-    return tuple(found.arguments.get("labels") or ()) if found else ()
+    return (
+        tuple(source_head.arguments.get("labels") or ()) if source_head else ()
+    )
 
 
 def _check_labels(source, found, arguments):

@@ -59,8 +59,8 @@ def layer_state(model):
         else:
             group = {"mode": mode, "config": config, "layers": [path]}
             quantized.append(group)
-    found = trainable, quantized, lora_groups(model), weights
-    state = dict(zip(STATE_KEYS, found, strict=True))
+    parts = trainable, quantized, lora_groups(model), weights
+    state = dict(zip(STATE_KEYS, parts, strict=True))
     return {key: value for key, value in state.items() if value}
 
 

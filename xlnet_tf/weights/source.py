@@ -319,10 +319,10 @@ def check_fields(path, saved, now, names):
     Raises:
         ValueError: with both values of each different field.
     """
-    found = [name for name in names if saved.get(name) != now.get(name)]
-    if found:
+    different = [name for name in names if saved.get(name) != now.get(name)]
+    if different:
         before, given = (
-            ", ".join(f"{name}={values.get(name)}" for name in found)
+            ", ".join(f"{name}={values.get(name)}" for name in different)
             for values in (saved, now)
         )
         raise ValueError(

@@ -96,11 +96,11 @@ def variables_by_path(model):
         dict of str, such as "block_3/attention/query_projection/kernel",
         "mask_embedding" or "head/logits_dense/kernel", to Keras variable.
     """
-    found = {}
+    variables = {}
     for variable in model.weights:
         if match := _RELATIVE_PATH.fullmatch(variable.path):
-            found[match[1]] = variable
-    return found
+            variables[match[1]] = variable
+    return variables
 
 
 def check_writable(model):

@@ -99,9 +99,9 @@ def next_segment(features, segments):
     Returns:
         int32 tensor of shape [B, 1].
     """
-    found = features.get("next_segment")
-    found = segments[:, -1:] if found is None else found
-    return ops.reshape(ops.cast(found, "int32"), [-1, 1])
+    segment = features.get("next_segment")
+    segment = segments[:, -1:] if segment is None else segment
+    return ops.reshape(ops.cast(segment, "int32"), [-1, 1])
 
 
 def put_in_slot(cache, index, values):

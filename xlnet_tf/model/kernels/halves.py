@@ -84,13 +84,15 @@ class Part(NamedTuple):
         Returns:
             list of float tensors of shape [1 or 2, N, R, H], to be added.
         """
-        found = []
+        gradients = []
         if self.rules.target_positions is not None:
-            found.append(_place(position, self.target_distances, num_distances))
+            gradients.append(
+                _place(position, self.target_distances, num_distances)
+            )
         if self.rules.streams != "query":
             blocks = sum_position_blocks(blocks, self.num_tokens)
-            found.append(_place(blocks, self.distances, num_distances))
-        return found
+            gradients.append(_place(blocks, self.distances, num_distances))
+        return gradients
 
 
 def cut(tensor, part):

@@ -164,12 +164,14 @@ def _in_one(tensors):
 
 def _sum_distances(parts, gradients, num_distances):
     """Gradient of `position`, given HeadInputs of parts."""
-    found = []
-    for part, of_part in zip(parts, gradients, strict=True):
-        found += part.distance_gradients(
-            of_part.position_blocks, of_part.position, num_distances
+    position_gradients = []
+    for part, part_gradients in zip(parts, gradients, strict=True):
+        position_gradients += part.distance_gradients(
+            part_gradients.position_blocks,
+            part_gradients.position,
+            num_distances,
         )
-    return functools.reduce(ops.add, found)
+    return functools.reduce(ops.add, position_gradients)
 
 
 def _with_heads(rules):

@@ -46,13 +46,13 @@ def analyse(task, examples, decoded, labels=None):
     rows = [one["probabilities"] for one in decoded]
     right = [one["label"] == x for one, x in zip(decoded, truth, strict=True)]
     confidence = [max(row.values()) for row in rows]
-    found = {"calibration_error": calibration_error(confidence, right)}
+    figures = {"calibration_error": calibration_error(confidence, right)}
     if len(labels) == 2 and len(set(truth)) == 2:
         positive = labels[1]
         is_positive = np.array([x == positive for x in truth])
         probability = np.array([row[positive] for row in rows])
-        found |= {"positive": positive, **ranked(is_positive, probability)}
-    return found
+        figures |= {"positive": positive, **ranked(is_positive, probability)}
+    return figures
 
 
 def calibration_bins(confidence, right):

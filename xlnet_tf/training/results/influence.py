@@ -45,13 +45,13 @@ def influence_of_words(kind, examples, labels, weights):
     table = ops.convert_to_numpy(ops.cast(table, "float32"))
     gradient = _gradient_of_embeddings(kind)
     # The weights contain the truth.
-    asked = [example._replace(label=None) for example in examples]
-    rows = model.preprocessor.encode(asked, labels)
+    unlabelled = [example._replace(label=None) for example in examples]
+    rows = model.preprocessor.encode(unlabelled, labels)
     batches = Batches(
         rows, _BATCH_SIZE, bucket_lengths(model.preprocessor.sequence_length)
     )
     weights = np.asarray(weights, np.float32)
-    found = [[] for _ in examples]
+    words_of_examples = [[] for _ in examples]
     for features in batches.evaluation():
         features = {name: value.numpy() for name, value in features.items()}
         place, token_ids = features["row_index"], features["token_ids"]
@@ -65,12 +65,12 @@ def influence_of_words(kind, examples, labels, weights):
         mask = features["padding_mask"] > 0
         for row, index in enumerate(place):
             if index >= 0:
-                found[index] = _words(
+                words_of_examples[index] = _words(
                     model.preprocessor.tokenizer,
                     token_ids[row, mask[row]],
                     products[row, mask[row]],
                 )
-    return found
+    return words_of_examples
 
 
 def _gradient_of_embeddings(kind):

@@ -49,7 +49,7 @@ def write_all(directory, data, kind, examples, decoded, rows, **results):
         prediction_rows(examples, decoded),
     )
     write_report(directory, task, examples, decoded, labels)
-    found = make_results(
+    run_results = make_results(
         task=task.name,
         examples=len(data.train),
         details=kind.details(rows),
@@ -60,8 +60,10 @@ def write_all(directory, data, kind, examples, decoded, rows, **results):
     )
     draw_losses(directory)
     with warnings_in_a_line():
-        write_page(directory, found, task, kind, examples, decoded, labels)
-    write_results(directory, found)  # last: it marks the run as done
+        write_page(
+            directory, run_results, task, kind, examples, decoded, labels
+        )
+    write_results(directory, run_results)  # last: it marks the run as done
 
 
 def finetuning_ending(
@@ -108,8 +110,8 @@ def _last_loss(directory, kind):
         kind: "eval" or "train".
     """
     lines = read_json_lines(directory / METRICS_FILE)
-    found = [x["loss"] for x in lines if x.get("kind") == kind and "loss" in x]
-    return found[-1] if found else None
+    losses = [x["loss"] for x in lines if x.get("kind") == kind and "loss" in x]
+    return losses[-1] if losses else None
 
 
 def warning_of_failure(directory, vocabulary_size, predictions=1):
@@ -130,7 +132,7 @@ def warning_of_failure(directory, vocabulary_size, predictions=1):
     if last is None or last <= _FAR_ABOVE * chance:  # NaN is not
         return ""
     of = "" if held_out is None else "held-out "
-    found = (
+    comparison = (
         f"its last {of}loss is {last:.3f}, and a guess among "
         f"{vocabulary_size:,} tokens has {chance:.3f}"
     )
@@ -138,12 +140,12 @@ def warning_of_failure(directory, vocabulary_size, predictions=1):
     has_learned = trained is not None and trained <= _FAR_ABOVE * chance
     if has_learned and math.isfinite(last):
         return (
-            f"warning: the model has overfitted: {found}, but in training it "
-            f"is {trained:.3f}. Give more text, or fewer --steps; {picture} "
+            f"warning: the model has overfitted: {comparison}, but in training "
+            f"it is {trained:.3f}. Give more text, or fewer --steps; {picture} "
             "shows where the losses part."
         )
     return (
-        f"warning: the run has diverged: {found}. Train anew with a lower "
+        f"warning: the run has diverged: {comparison}. Train anew with a lower "
         f"--learning-rate; {picture} shows where the loss rises."
     )
 

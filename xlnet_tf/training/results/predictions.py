@@ -84,35 +84,35 @@ def prediction_rows(examples, decoded):
 
 def _shown(example, one):
     """Content and truth of an example, dict of JSON values."""
-    found = {}
+    shown = {}
     row = re.fullmatch(r".*, row (\d+)", example.where, re.DOTALL)
     if row:
-        found["row"] = int(row[1])
+        shown["row"] = int(row[1])
     elif example.where:
-        found["where"] = example.where
+        shown["where"] = example.where
     fields = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in example._asdict().items()
     }
     for name in _CONTENT:
         if fields.get(name) not in (None, []):
-            found[name] = fields[name]
+            shown[name] = fields[name]
     for name, answer, truth in _TRUTHS:
         true = fields.get(name)
         if answer not in one:
             continue
         if true is not None:
-            found[truth] = str(true) if answer == "label" else true
+            shown[truth] = str(true) if answer == "label" else true
         if answer == "label":
-            found["predicted_label"] = one["label"]
+            shown["predicted_label"] = one["label"]
         if true is not None and answer != "score":
-            found["right"] = one[answer] == found[truth]
+            shown["right"] = one[answer] == shown[truth]
             if answer == "labels":  # in any order
-                found["right"] = set(one[answer]) == set(found[truth])
+                shown["right"] = set(one[answer]) == set(shown[truth])
     if isinstance(example, QuestionExample):
         if example.answers or example.is_impossible:
-            found["true_answers"] = [x.text for x in example.answers]
-    return found
+            shown["true_answers"] = [x.text for x in example.answers]
+    return shown
 
 
 def write_report(directory, task, examples, decoded, labels=None):
@@ -191,12 +191,12 @@ def answers_by_length(examples, decoded):
             words = max(1, len(example.answers[0].text.split()))
         names = (name for most, name in _LENGTHS.items() if words <= most)
         groups[next(names, _LONGER)].append((example, one))
-    found = {}
+    by_length = {}
     for name, group in groups.items():
         if group:
             scores = scores_as_answered(*zip(*group, strict=True))
-            found[name] = len(group), scores["squad_f1_as_answered"]
-    return found
+            by_length[name] = len(group), scores["squad_f1_as_answered"]
+    return by_length
 
 
 def classes_text(targets, predictions, labels):

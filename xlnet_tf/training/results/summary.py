@@ -114,13 +114,16 @@ def written(metrics, comma=", "):
 
 def versions():
     """Versions of Python and of the packages that affect the numbers."""
-    found = {"python": platform.python_version(), "xlnet_tf": __version__}
+    versions_by_package = {
+        "python": platform.python_version(),
+        "xlnet_tf": __version__,
+    }
     for package in _PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            versions_by_package[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions_by_package
 
 
 def seeds_summary(values):

@@ -246,7 +246,7 @@ def _head_values(path, model, facts, arrays):
     }
     if not stored or not _heads(model):
         return []
-    found = []
+    layers = []
     for name, head in _heads(model).items():
         for place, layer in _parts(head).items():
             own = own_values(layer)
@@ -258,7 +258,7 @@ def _head_values(path, model, facts, arrays):
                 for key, value in values.items()
             ):
                 stored[name] = None
-            found.append((layer, values))
+            layers.append((layer, values))
     if stored:
         raise ValueError(
             f"{path} has the head of a {facts.get('class')}, which does not "
@@ -271,4 +271,4 @@ def _head_values(path, model, facts, arrays):
             f"{path} has the head of the labels {', '.join(map(str, saved))}, "
             f"in this order. The model has {', '.join(now)}."
         )
-    return found
+    return layers

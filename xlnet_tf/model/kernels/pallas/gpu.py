@@ -163,15 +163,15 @@ def attend(inputs, rules, interpret=False):
     if rules.target_positions is not None:
         num_targets = rules.target_positions.shape[1]
     num_content = num_rows - num_targets
-    others = (key, value, inputs.position, rules, interpret)
-    found = []
+    common = (key, value, inputs.position, rules, interpret)
+    parts = []
     if num_content:
-        found.append(_content(rows.between(0, num_content), *others))
+        parts.append(_content(rows.between(0, num_content), *common))
     if num_targets:
-        found.append(_targets(rows.between(num_content, num_rows), *others))
-    attended = found[0]
-    if len(found) == 2:
-        attended = jnp.concatenate(found, axis=1)
+        parts.append(_targets(rows.between(num_content, num_rows), *common))
+    attended = parts[0]
+    if len(parts) == 2:
+        attended = jnp.concatenate(parts, axis=1)
     return attended.swapaxes(1, 2)
 
 

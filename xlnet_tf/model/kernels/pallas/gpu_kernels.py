@@ -175,7 +175,7 @@ def key_gradients_kernel(*references, sizes):
         begin = sizes.early_rows // sizes.tile_rows * is_late
 
     def add(index, sums):
-        of_key, of_value = sums
+        key_sum, value_sum = sums
         rows = _rows(begin + index, sizes)
         where = _addresses(inputs.starts[rows], first_key, sizes)
         block = _block(rows, sizes)
@@ -193,19 +193,21 @@ def key_gradients_kernel(*references, sizes):
         )
         above = upstream[rows, :]
         kept = (weights * keep).astype(above.dtype)
-        of_value += _product(kept.T, above)
+        value_sum += _product(kept.T, above)
         gradient = _product(above, values.T) * keep
         gradient = weights * (gradient - mean[rows][:, None])
         gradient = gradient.astype(keys.dtype)
         triton.store(score_gradient.at[block, where], gradient)
-        of_key += _product(gradient.T, inputs.query[rows, :])
-        return of_key, of_value
+        key_sum += _product(gradient.T, inputs.query[rows, :])
+        return key_sum, value_sum
 
     zeros = jnp.zeros((sizes.tile_keys, sizes.head_dim), jnp.float32)
     num_tiles = sizes.num_rows // sizes.tile_rows
-    of_key, of_value = lax.fori_loop(0, num_tiles - begin, add, (zeros, zeros))
-    key_gradient[...] = of_key.astype(key_gradient.dtype)
-    value_gradient[...] = of_value.astype(value_gradient.dtype)
+    key_sum, value_sum = lax.fori_loop(
+        0, num_tiles - begin, add, (zeros, zeros)
+    )
+    key_gradient[...] = key_sum.astype(key_gradient.dtype)
+    value_gradient[...] = value_sum.astype(value_gradient.dtype)
     _clear(score_gradient, inputs.starts, first_key, begin, sizes)
 
 
@@ -260,7 +262,7 @@ def query_gradients_kernel(
     rows, begins = pl.ds(0, sizes.tile_rows), starts[...]
 
     def add(index, sums):
-        of_query, of_difference = sums
+        query_sum, difference_sum = sums
         first = index * sizes.tile_keys
         where = _addresses(begins, first, sizes)
         gradient = triton.load(score_gradient.at[where])
@@ -269,12 +271,12 @@ def query_gradients_kernel(
                 other, rows, index * sizes.words_of_tile, sizes
             )
             of_other = jnp.where(is_other, gradient.astype(jnp.float32), 0.0)
-            of_difference += jnp.sum(of_other, axis=1)
+            difference_sum += jnp.sum(of_other, axis=1)
         keys = key[pl.ds(first, sizes.tile_keys), :]
-        of_query += _product(gradient, keys)
-        return of_query, of_difference
+        query_sum += _product(gradient, keys)
+        return query_sum, difference_sum
 
-    of_query, of_difference = lax.fori_loop(
+    query_sum, difference_sum = lax.fori_loop(
         0,
         _num_tiles(pl.program_id(0), sizes),
         add,
@@ -283,8 +285,8 @@ def query_gradients_kernel(
             jnp.zeros(sizes.tile_rows, jnp.float32),
         ),
     )
-    query_gradient[...] = of_query.astype(query_gradient.dtype)
-    difference_gradient[...] = of_difference
+    query_gradient[...] = query_sum.astype(query_gradient.dtype)
+    difference_gradient[...] = difference_sum
 
 
 def _rows(index, sizes):
@@ -333,12 +335,12 @@ def _load_bits(words, rows, first_word, sizes):
         bool [X, Y].
     """
     column = jnp.arange(sizes.tile_keys, dtype=jnp.int32)[None, :]
-    found = words[first_word, rows][:, None]
+    tile_words = words[first_word, rows][:, None]
     for number in range(1, sizes.words_of_tile):
         following = words[first_word + number, rows][:, None]
-        found = jnp.where(column >= number * BITS, following, found)
+        tile_words = jnp.where(column >= number * BITS, following, tile_words)
     place = (column & (BITS - 1)).astype(jnp.uint32)
-    return (found & (jnp.uint32(1) << place)) != 0
+    return (tile_words & (jnp.uint32(1) << place)) != 0
 
 
 def _scores(inputs, rows, key, by_distance, first_word, sizes):
@@ -355,16 +357,16 @@ def _scores(inputs, rows, key, by_distance, first_word, sizes):
     Returns:
         float32 [X, Y].
     """
-    found = _product(inputs.query[rows, :], key.T)
-    found += by_distance.astype(jnp.float32)
+    scores = _product(inputs.query[rows, :], key.T)
+    scores += by_distance.astype(jnp.float32)
     if sizes.has_segments:
         is_other = _load_bits(inputs.other, rows, first_word, sizes)
         difference = inputs.difference[rows][:, None]
-        found += jnp.where(is_other, difference, 0.0)
+        scores += jnp.where(is_other, difference, 0.0)
     if sizes.has_mask:
         is_visible = _load_bits(inputs.visible, rows, first_word, sizes)
-        found = jnp.where(is_visible, found, MASKED_SCORE)
-    return found
+        scores = jnp.where(is_visible, scores, MASKED_SCORE)
+    return scores
 
 
 def _drop(weights, hashes, first_key, sizes):
