@@ -291,7 +291,7 @@ class TextGenerator:
         return features, ops.convert_to_tensor(history)
 
     def _new_tokens(self, state):
-        """int array [N, S], -1 where there is no token (yet)."""
+        """int array [N, S], -1 for missing tokens."""
         history = ops.convert_to_numpy(state["history"])
         return history[:, -self.settings.max_new_tokens :]
 

@@ -298,13 +298,13 @@ def find_target_positions(features):
 
 
 def check_values(features, config, of_tasks):
-    """Refuse wrong types and shapes, and wrong values where they are known.
+    """Refuse wrong types and shapes, and wrong values if they are known.
 
     This runs before Keras makes tensors of them: JAX cuts integers to 32 bits,
     and Keras' errors do not explain lists or unequal numbers of rows.
 
     Args:
-        features: dict as a model takes it, or `token_ids` alone.
+        features: dict of a model's features, or `token_ids` alone.
         config: XLNetConfig or BertConfig.
         of_tasks: bool, whether to check also features and labels that only
             tasks read; otherwise they are ignored.
@@ -313,7 +313,7 @@ def check_values(features, config, of_tasks):
         ValueError: for the first of them.
     """
     if of_tasks and isinstance(features, (list, tuple)):
-        return  # no features: `fit_input` says what a list must hold
+        return  # no features: `fit_input` checks lists
     features = _read(features, of_tasks)
     shape = getattr(features.get("token_ids"), "shape", None)
     num_tokens = shape[-1] if shape and len(shape) else None
@@ -398,7 +398,7 @@ def check_data_set(data, config, of_tasks):
 
 
 def _read(features, of_tasks):
-    """The features as a dict; for a backbone only those that it reads."""
+    """The features as a dict; for a backbone only its own features."""
     features = as_features(features)
     if of_tasks:
         return features

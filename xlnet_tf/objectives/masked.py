@@ -12,10 +12,10 @@ from xlnet_tf.tasks.heads import rows_at
 class Masked(TokenPrediction):
     """Predict the hidden tokens of a text.
 
-    `token_ids` has <mask>, other tokens or the true ones at
-    `target_positions` int [B, P]; `target_ids` and `target_weights` [B, P] are
-    the labels. For the outputs see `TokenPrediction`. Only the content stream
-    is computed. Targets are independent of each other.
+    At `target_positions` int [B, P], `token_ids` has <mask>, other tokens or
+    the true ones; `target_ids` and `target_weights` [B, P] are the labels. For
+    the outputs see `TokenPrediction`. Only the content stream is computed.
+    Targets are independent of each other.
 
     On XLNetBackbone it is the "DAE + Transformer-XL" of the ablation in
     https://arxiv.org/abs/1906.08237; on BertBackbone it is BERT's objective.

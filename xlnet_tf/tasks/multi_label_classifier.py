@@ -30,7 +30,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         **kwargs: other arguments of `XLNetTextClassifier`.
 
     Call arguments:
-        features: dict as the backbone takes.
+        features: dict of the backbone's features.
         training: bool, whether dropout is applied.
 
     Returns:

@@ -313,5 +313,5 @@ def is_peak(loss, before):
 
 
 def _tell(text):
-    """Write a line above the bar, if there is one."""
+    """Write a line above the progress bar, if there is one."""
     tqdm.tqdm.write(printable(text), file=sys.stderr)

@@ -186,7 +186,7 @@ class BertBackbone(Backbone):
             token_ids: int tensor of shape [B, T].
             position_ids: int tensor of shape [B or 1, T].
             segment_ids: int tensor of shape [B or 1, T], below `num_segments`;
-                None where the config has no segments.
+                None if the config has no segments.
 
         Returns:
             float tensor of shape [B, T, D], normalised.

@@ -84,7 +84,7 @@ def segment_difference(inputs):
 
 
 def _scores(inputs, rules):
-    """[..., Q, K], `MASKED_SCORE` where a row may not attend."""
+    """[..., Q, K], `MASKED_SCORE` at masked keys."""
     num_keys = sizes_of(inputs.key)[-2]
     # (a) + (c), ...qh,...kh->...qk
     scores = _product(inputs.content_query, inputs.key)
@@ -273,7 +273,7 @@ def _backward_product(gradient, rows, distances, by_distance, shifts=None):
         gradient: tensor of shape [..., S, K], of the shifted scores.
         rows: tensor of shape [..., S, H], the first factor.
         distances: tensor of shape [..., W, H], the second factor; its first
-            axis may be 1 where the first axis of `rows` is B.
+            axis may be 1 if the first axis of `rows` is B.
         by_distance: function from (tensor of shape [..., S, K], `shifts`) to a
             tensor [..., S, W], the transpose of the relative shift.
         shifts: tensor of shape [..., S], or None.

@@ -77,8 +77,8 @@ class Inputs(NamedTuple):
 
     Attributes:
         query: [Q, H], plus the content bias, scaled.
-        difference: float32 [Q], the score of a key in another segment minus
-            that of a key in the same.
+        difference: float32 [Q], the score of a key in a different segment minus
+            its score in the same one.
         key, value: [K, H].
         by_distance: [F], scores by distance for the rows of a block, or [J, F]
             for all blocks.
@@ -327,7 +327,7 @@ def _load_bits(words, rows, first_word, sizes):
 
     Args:
         words: reference to uint32 [words, rows], a bit for each key.
-        rows: pl.ds, X of them.
+        rows: pl.ds, X rows.
         first_word: int or scalar, the word of the first key.
         sizes: Sizes.
 
