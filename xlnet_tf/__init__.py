@@ -1,8 +1,8 @@
 """XLNet for TensorFlow and Keras 3.
 
-The names in `__init__.pyi` are imported when they are first used, so that the
-commands answer `--help` without loading Keras. The classes are registered with
-Keras as soon as both packages are imported, in either order, so that
+The names in `__init__.pyi` are imported on first use, so that the commands
+print `--help` without loading Keras. The classes are registered with Keras as
+soon as both packages are imported, in either order, so that
 `keras.models.load_model` finds them.
 """
 
@@ -17,10 +17,10 @@ from xlnet_tf.version import __version__  # noqa: F401
 
 
 def _check_neighbours():
-    """Refuse files of the user that stand before packages of this project.
+    """Refuse user files that shadow packages of this project.
 
     Raises:
-        ImportError: it names the file.
+        ImportError: with the name of the file.
     """
     for name, part in (("data_pipeline", "base"), ("saved_models", "client")):
         spec = importlib.util.find_spec(name)
@@ -70,6 +70,6 @@ def _register_with_keras(keras):
     ours = [m for n, m in sys.modules.items() if n.startswith("xlnet_tf.")]
     if any(getattr(m.__spec__, "_initializing", False) for m in ours):
         # One of these modules is importing Keras and is incomplete;
-        # `__getattr__`, which imports it, imports the others afterwards.
+        # `__getattr__` is importing it and imports the others afterwards.
         return
     _import_classes()

@@ -1,7 +1,6 @@
 """All commands by one name: `xlnet train ...`, or `python -m xlnet_tf train`.
 
-A subcommand takes the options of its module, which `python -m MODULE` runs
-too.
+A subcommand has the options of its module; `python -m MODULE` runs it too.
 """
 
 import importlib
@@ -37,13 +36,13 @@ COMMANDS = {
 
 
 def main(argv=None):
-    """Run the subcommand that the arguments name.
+    """Run the subcommand in the arguments.
 
     Args:
-        argv: list of str, default None for those of the process.
+        argv: list of str, default None for the arguments of the process.
 
     Returns:
-        int, the exit status of the subcommand; 2 if there is no such one.
+        int, the exit status of the subcommand; 2 for an unknown one.
     """
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("-h", "--help"):

@@ -134,7 +134,7 @@ def main(argv=None):
 
 
 def check_empty(target):
-    """Refuse a directory that holds something, and a file."""
+    """Refuse a non-empty directory, and a file."""
     path = as_path(target)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(
@@ -162,7 +162,7 @@ def _warn_of_differences(model, form):
 
 
 def read(arguments):
-    """Read the model of the arguments.
+    """Read the model in the arguments.
 
     Returns:
         (backbone or task, WeightSource, Head or None).
@@ -209,7 +209,7 @@ def read(arguments):
 
 
 def description(model, source, head, gelu=None):
-    """Lines that describe the model that was read, list of str."""
+    """Lines that describe the model, list of str."""
     config = model.config
     kind = type(model).__name__
     if head is not None and head.name:
@@ -228,7 +228,7 @@ def description(model, source, head, gelu=None):
 
 
 def read_its_tokenizer(arguments):
-    """The Tokenizer of the arguments, or beside the weights, or None."""
+    """Tokenizer from the arguments or next to the weights, or None."""
     from xlnet_tf.loading import load_tokenizer
     from xlnet_tf.loading import open_model
 
@@ -236,21 +236,21 @@ def read_its_tokenizer(arguments):
     own = open_model(arguments.source).tokenizer(lowercase)
     if not arguments.tokenizer:
         return own
-    # A SentencePiece file does not say that text is lower-cased.
+    # A SentencePiece file does not store whether text is lower-cased.
     if own is not None and as_model_path(arguments.tokenizer).is_file():
         lowercase = own.lowercase
     return load_tokenizer(arguments.tokenizer, lowercase)
 
 
 def write(model, target, form, tokenizer=None, head=None, dtype="float32"):
-    """Write a model into a new directory, whole or not at all.
+    """Write a model into a new directory, atomically.
 
     Args:
         model: a backbone, or a task around one.
         target: path.
         form: str, a key of FORMATS.
         tokenizer: Tokenizer or None.
-        head: Head, whose name the released format keeps, or None.
+        head: Head, for its name in the released format, or None.
         dtype: str, of the weights of a preset.
     """
     from data_pipeline.base.directories import written_directory

@@ -1,7 +1,7 @@
 """Measure a model without training it: `python -m xlnet_tf.evaluate`.
 
-The perplexity of a causal model on text, or the metrics of a task's model on
-examples:
+It prints the perplexity of a causal model on text, or the metrics of a task's
+model on examples:
 
     python -m xlnet_tf.evaluate --model runs/mine --text 'test/*.txt' \\
         --memory-length 640 --segment-length 128
@@ -24,7 +24,7 @@ from data_pipeline.text.options import fill_text_options
 from xlnet_tf.training.startup import check_backend
 
 _SEGMENT_LENGTH = 128
-# Options that a task has no use for, besides those of text files.
+# Options, besides text files, that a task does not use.
 _OF_TEXT = (
     "tokenizer",
     "segment_length",
@@ -72,7 +72,7 @@ def parse_arguments(argv=None):
 
 
 def _add_perplexity_options(add):
-    """Add the text to read, and how much of it is read at once."""
+    """Add options for the text, and for the tokens read at once."""
     add("--text", nargs="+", help="text files, or globs")
     add(
         "--tokenizer",
@@ -255,7 +255,7 @@ def measure_task(options):
 
 
 def read_text(options, tokenizer):
-    """Tokens of text files as one stream, and what is in the files.
+    """Tokens of text files as one stream, with counts.
 
     Args:
         options: object with the attributes of the command line.
@@ -265,7 +265,7 @@ def read_text(options, tokenizer):
         (int32 array [N], words, characters), without ends of lines.
 
     Raises:
-        ValueError: if the text is a single token, or none.
+        ValueError: if the text has fewer than two tokens.
     """
     import itertools
 

@@ -76,7 +76,7 @@ def parse_arguments(argv=None):
 
 
 def _listed_tasks():
-    """Names and descriptions of all tasks, lines of `--help`, str."""
+    """Names and descriptions of all tasks, lines for `--help`, str."""
     lines = [
         textwrap.fill(
             task.description,
@@ -90,7 +90,7 @@ def _listed_tasks():
 
 
 def read_settings(options):
-    """FinetuningSettings of options, file and recipe; loads nothing heavy.
+    """Make FinetuningSettings from options, file and recipe.
 
     Args:
         options: argparse.Namespace of `parse_arguments`.
@@ -102,7 +102,7 @@ def read_settings(options):
     task = options.task
     if task is None and options.training:
         task = read_file(FinetuningSettings, options.training).get("task")
-    if task is None and options.print_config:  # which works without a task
+    if task is None and options.print_config:  # works without a task
         task = "classification"
     if task is not None:
         find_task(task)
@@ -166,11 +166,11 @@ def main(argv=None):
 
 
 def _read(settings, earlier):
-    """TaskData of the settings; a resumed run holds out the same examples.
+    """Read TaskData; a resumed run holds out the same examples.
 
     Args:
         settings: FinetuningSettings.
-        earlier: dict of the `run.json` of the run that goes on, or None.
+        earlier: dict of `run.json` of the resumed run, or None.
     """
     from data_pipeline.tasks import reading
     from xlnet_tf.tasks import task_kind
@@ -183,14 +183,14 @@ def _read(settings, earlier):
         evaluation=settings.eval_data,
         columns=settings.columns,
         fraction=settings.hold_out,
-        # With several seeds, all hold out the examples of the first.
+        # Runs of several seeds hold out the same examples as the first.
         seed=earlier["held_out_seed"] if earlier else settings.seed,
     )
     if data.labels and data.task.labels is None:
         labels = labels_of_head(
             task_kind(data.task.kind).model_class, open_source(settings.preset)
         )
-        if set(labels) == set(data.labels):  # in the order of its logits
+        if set(labels) == set(data.labels):  # in the order of the logits
             data = dataclasses.replace(data, labels=labels)
         elif len(labels) == len(data.labels) and not settings.random_start:
             warnings.warn(
@@ -199,7 +199,7 @@ def _read(settings, earlier):
                 f"{', '.join(data.labels)}",
                 stacklevel=1,
             )
-    if settings.predict:  # read now: a mistake should not cost a training
+    if settings.predict:  # read now: a mistake must not cost a training
         reading.read_unlabelled(
             data.task, settings.predict, data.columns, data.labels
         )

@@ -79,7 +79,7 @@ def parse_arguments(argv=None):
 
 
 def read_prompts(options):
-    """The prompts of the command line.
+    """Read the prompts of the command line.
 
     Args:
         options: object with the attributes of the command line.
@@ -88,7 +88,7 @@ def read_prompts(options):
         list of dicts with `prompt`; other fields of JSON lines are kept.
 
     Raises:
-        ValueError: if there are none, or a line has no prompt.
+        ValueError: if there are no prompts, or a line has none.
     """
     from data_pipeline.tasks.table import is_json_lines
     from data_pipeline.tasks.table import is_table
@@ -130,7 +130,7 @@ def as_line(row, found):
         found: list of GeneratedText, or ValueError.
 
     Returns:
-        str, with its end.
+        str, with a line end.
     """
     if isinstance(found, ValueError):
         result = {"error": str(found)}
@@ -147,7 +147,7 @@ def as_line(row, found):
                 for text in found
             ]
         }
-    # Of an earlier try.
+    # From an earlier try.
     row = {k: v for k, v in row.items() if k not in ("error", "texts")}
     return json_line({**row, **result})
 
@@ -184,7 +184,7 @@ def main(argv=None):
 
 
 def _generator(options, given):
-    """The TextGenerator of the model, with the settings that are given."""
+    """Make the TextGenerator of the model, with the given settings."""
     from xlnet_tf.generation.generator import TextGenerator
     from xlnet_tf.loading import open_model
 
@@ -197,7 +197,7 @@ def _generator(options, given):
             f"{options.model} holds a {type(model).__name__}, which cannot "
             "generate: give a pretrained model, or one of sequence to sequence."
         )
-    if hasattr(model, "generation_settings"):  # it has settings of its own
+    if hasattr(model, "generation_settings"):  # it has its own settings
         return model.text_generator(**given)
     return TextGenerator(model, tokenizer, GenerationSettings(**given))
 
@@ -215,7 +215,7 @@ def _stream(generator, rows):
             status = 1
             continue
         before = row["prompt"] if generator.keeps_prompt else ""
-        # The model reads the end of a line as a space.
+        # The model reads a line end as a space.
         sys.stdout.write(printable(before.replace("\n", " ")))
         for text in generator.stream(token_ids, number):
             sys.stdout.write(printable(following(before, text)))
@@ -226,7 +226,7 @@ def _stream(generator, rows):
 
 
 def _tracked(found, rows, options, initial=0):
-    """The results, with progress unless the user sees them one by one."""
+    """Results, with progress unless they are printed one by one."""
     shown = not options.quiet
     if not options.output:
         shown = shown and not sys.stdout.isatty()
@@ -245,13 +245,13 @@ def _print(generator, rows, options):
 
 
 def _write(generator, rows, options):
-    """Write the lines beside the output, and the output when all are there."""
+    """Write a partial file, and the output when it is complete."""
     from data_pipeline.base.files import as_path
     from data_pipeline.base.files import is_model_of_hub
     from data_pipeline.base.files import write_bytes
 
     partial = None
-    if not is_model_of_hub(options.output):  # a file there is a commit
+    if not is_model_of_hub(options.output):  # each file there is a commit
         output = as_path(options.output)
         output.parent.mkdir(parents=True, exist_ok=True)
         partial = output.parent / f"{output.name}.partial"
@@ -261,10 +261,10 @@ def _write(generator, rows, options):
         command_line.print_notes(f"{len(lines)} of {len(rows)} are done")
     waiting = rows[len(lines) :]
     prompts = (row["prompt"] for row in waiting)
-    found = generator.all(prompts, first=len(lines))
-    found = _tracked(found, rows, options, len(lines))
+    results = generator.all(prompts, first=len(lines))
+    results = _tracked(results, rows, options, len(lines))
     with _kept(lines, partial, task) as add:
-        for row, (_, texts) in zip(waiting, found, strict=True):
+        for row, (_, texts) in zip(waiting, results, strict=True):
             add(as_line(row, texts))
         write_bytes(options.output, "".join(lines).encode())
     if partial is not None:
@@ -274,14 +274,14 @@ def _write(generator, rows, options):
 
 @contextlib.contextmanager
 def _kept(lines, partial, task):
-    """Context that keeps lines in a partial file, for the case of a stop.
+    """Context that keeps lines in a partial file, in case of a stop.
 
-    A local one grows with each line. In a bucket files do not grow: it is
-    written once, where the block fails or is stopped by a signal.
+    A local file grows with each line. In a bucket files cannot grow: the file
+    is written once, if the block fails or a signal stops it.
 
     Args:
-        lines: list of str, those that are kept already; grows.
-        partial: path, or None to keep none.
+        lines: list of str, the lines so far; grows.
+        partial: path, or None for no file.
         task: str, the first line of the file.
 
     Yields:
@@ -325,11 +325,11 @@ def _task(options, rows, settings):
 
 
 def _lines_kept(partial, task):
-    """Lines of a stopped run of the same command, none of another one."""
+    """Lines of a stopped run of the same command, otherwise none."""
     if partial is None or not partial.is_file():
         return []
     # Not `splitlines`: a text may contain U+2028 and the like. Bytes after the
-    # last line feed are a line that was cut off, perhaps inside a character.
+    # last line feed are an incomplete line, perhaps cut inside a character.
     first, *lines = partial.read_bytes().split(b"\n")[:-1] or [b""]
     if first != task.strip().encode():
         return []

@@ -1,4 +1,4 @@
-"""Keras' `.keras` files, which are checked before Keras reads them."""
+"""Keras' `.keras` files, with checks before Keras reads them."""
 
 import contextlib
 import io
@@ -25,10 +25,10 @@ from xlnet_tf.weights.source import head_parameters
 from xlnet_tf.weights.tensor_files import check_arrays
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
-# Keras' files compress little.
+# Keras' files are barely compressed.
 _MOST_EXPANSION = 10
-# Errors of zipfile for damage, some of which it mistakes for a password or a
-# newer format.
+# Errors of zipfile for damaged files; it mistakes some damage for a password or
+# a newer format.
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -41,7 +41,7 @@ _DAMAGE = (
     ValueError,
 )
 
-# Errors of Keras for a config that was changed after it was written.
+# Errors of Keras for a modified config.
 _UNFIT = (
     ArithmeticError,
     AssertionError,
@@ -52,7 +52,7 @@ _UNFIT = (
     TypeError,
     ValueError,
 )
-# Layers of this library that a file may name.
+# Layers of this library that a file may contain.
 _LAYERS = (Backbone, Task, StatefulMemory)
 
 
@@ -63,11 +63,12 @@ def load_keras_file(path):
         path: path.
 
     Returns:
-        A model of the class that it was saved as.
+        A model of the saved class.
 
     Raises:
-        FileNotFoundError: if there is none.
-        ValueError: if it is damaged, or its config and weights do not fit.
+        FileNotFoundError: if there is no file.
+        ValueError: if it is damaged, or config and weights do not fit each
+            other.
     """
     if not path.is_file():
         raise FileNotFoundError(
@@ -124,11 +125,11 @@ def _checked_config(local, path):
 
 @contextlib.contextmanager
 def _opened_weights(archive, local):
-    """Context of the file of weights of an archive, and its bytes.
+    """Context of an archive's file of weights.
 
     Yields:
-        (binary file, int). A member that was stored as it is is read in place:
-        zipfile would read all before a place for each that is asked for.
+        (binary file, int bytes). An uncompressed member is read in place:
+        zipfile would read everything before each requested place.
     """
     member = archive.getinfo(_WEIGHTS)
     if member.compress_type != zipfile.ZIP_STORED:
@@ -143,7 +144,7 @@ def _opened_weights(archive, local):
 
 
 class _Section(io.RawIOBase):
-    """A part of a binary file, from `begin` on, as a file of its own."""
+    """A part of a binary file, from `begin` on, as a file."""
 
     def __init__(self, file, begin, size):
         self._file, self._begin, self._size = file, begin, size
@@ -184,7 +185,7 @@ def _check_members(archive, stored_bytes):
 
 
 def _num_parameters(objects):
-    """About how many weights the objects of a config have, int.
+    """Approximate number of weights of a config's objects, int.
 
     Args:
         objects: list of (class, dict of its config).
@@ -212,5 +213,5 @@ def _num_parameters(objects):
 def _numbers_of_metric(
     num_classes=0, num_thresholds=0, num_labels=None, **others
 ):
-    """Numbers in the tables that Keras' metrics make, int."""
+    """Numbers in the tables of Keras' metrics, int."""
     return max(num_classes**2, 4 * num_thresholds * (num_labels or 1))

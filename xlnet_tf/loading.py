@@ -1,7 +1,7 @@
-"""Loading a saved model, whatever wrote it, by its path alone.
+"""Loading a saved model of any format from its path.
 
-`open_model` is the one door: it finds the model of a run, a directory of any
-format or a `.keras` file, its tokenizer, and the results of its run.
+`open_model` is the only entry point. It finds the model of a run, a directory
+of any format or a `.keras` file, its tokenizer, and the results of its run.
 """
 
 import os
@@ -33,9 +33,9 @@ from xlnet_tf.weights.own import CONFIG_FILE
 from xlnet_tf.weights.own import TASK_FILE
 from xlnet_tf.weights.preset import open_source
 
-_KERAS_FILE = "model.keras"  # of a run
+_KERAS_FILE = "model.keras"  # in a run
 
-# Every class of model, by its name.
+# All classes of models by name.
 MODELS = {
     cls.__name__: cls
     for cls in (
@@ -55,37 +55,37 @@ MODELS = {
 
 
 def open_model(path: str | os.PathLike) -> "StoredModel":
-    """Find the model at a path; nothing is read yet.
+    """Find the model at a path, without reading it.
 
     Args:
-        path: str or path of a `.keras` file, of the output of a run, or what
-            `from_preset` takes.
+        path: str or path of a `.keras` file or a run's output, or any path for
+            `from_preset`.
 
     Returns:
         StoredModel.
 
     Raises:
-        ValueError: if it is of several runs.
+        ValueError: if it belongs to several runs.
     """
     return StoredModel(path)
 
 
 def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
-    """Load the model that was saved at a path, as the class it was saved as.
+    """Load the model at a path, with its saved class.
 
     Args:
-        path: str or path of a `.keras` file, of the output of a run (its
-            `model.keras`), or what `from_preset` takes.
-        verify: bool, whether to compare the files of a directory with the
-            `SHA256SUMS` beside them, if there is one. Default True. A `.keras`
-            file has checksums of its own.
+        path: str or path of a `.keras` file or a run's output (its
+            `model.keras`), or any path for `from_preset`.
+        verify: bool, whether to compare the files of a directory with its
+            `SHA256SUMS`, if there is one. Default True. A `.keras` file has its
+            own checksums.
 
     Returns:
-        A model; XLNetPretrainer for a directory with a backbone alone.
+        A model; XLNetPretrainer for a directory with only a backbone.
 
     Raises:
         FileNotFoundError: if nothing is at the path.
-        ValueError: if it holds no known model, or several heads.
+        ValueError: if it has no known model, or several heads.
 
     Example:
 
@@ -101,15 +101,15 @@ def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
 
 
 class StoredModel:
-    """A model on a disk or in a bucket, with what stands beside it.
+    """A model on a disk or in a bucket, with its other files.
 
     Args:
         path: see `open_model`.
 
     Attributes:
-        path: path of the model's directory, the run's preset if it is of a
-            run, or of its `.keras` file.
-        run: path of the run that wrote it, or None.
+        path: path of the model's directory (for a run, of its preset) or of its
+            `.keras` file.
+        run: path of its run, or None.
     """
 
     def __init__(self, path):
@@ -137,7 +137,7 @@ class StoredModel:
         return open_source(self.path, config_file)
 
     def tokenizer(self, lowercase=None):
-        """The tokenizer beside the model.
+        """Load the model's tokenizer.
 
         Args:
             lowercase: bool, or None for the value in its files.
@@ -152,22 +152,22 @@ class StoredModel:
         from data_pipeline.tokenization.hugging_face import read_tokenizer
 
         directory = self.path if self.path.is_dir() else self.path.parent
-        # A run's preset says the case of its text, the run itself does not.
+        # Only a run's preset stores the case of its text.
         for place in (directory / "preset", directory / "best", directory):
             if place.is_dir() and has_tokenizer(place):
                 return read_tokenizer(place, lowercase)
         return None
 
     def tokenizer_for(self, model, given=None, lowercase=None):
-        """The tokenizer for a model, its own or the one given in its place.
+        """Load the tokenizer for a model: its own or a given one.
 
         Args:
-            model: the model that was loaded.
+            model: the loaded model.
             given: str or path of a tokenizer, or None (default). A
-                SentencePiece file, which does not say so, lower-cases text if
-                the model's own does.
-            lowercase: bool, or None (default) as the files or the model have
-                it.
+                SentencePiece file does not store the case; it lower-cases text
+                if the model's own tokenizer does.
+            lowercase: bool, or None (default) for the value of the files or the
+                model.
 
         Returns:
             Tokenizer.
@@ -177,14 +177,14 @@ class StoredModel:
             ValueError: if it is damaged, or has other pieces than the model.
         """
         own = self.tokenizer(lowercase)
-        found = own
+        tokenizer = own
         if given is not None:
             if own is not None and lowercase is None:
                 lowercase = own.lowercase if as_path(given).is_file() else None
-            found = load_tokenizer(given, lowercase)
-        if found is None:
+            tokenizer = load_tokenizer(given, lowercase)
+        if tokenizer is None:
             raise FileNotFoundError(_no_tokenizer(self.path))
-        pieces = found.vocabulary_size
+        pieces = tokenizer.vocabulary_size
         if own is not None and pieces != own.vocabulary_size:
             raise ValueError(
                 f"the tokenizer of {given} has {pieces:,} pieces, and that of "
@@ -192,7 +192,7 @@ class StoredModel:
                 "the model was trained with."
             )
         check_vocabulary(pieces, model.config.vocabulary_size)
-        return found
+        return tokenizer
 
     def results(self):
         """dict of the run's `results.json`, or None without it."""
@@ -208,11 +208,11 @@ class StoredModel:
 
 
 def load_tokenizer(path, lowercase=None):
-    """Load a SentencePiece file, or the tokenizer beside a model.
+    """Load a SentencePiece file, or the tokenizer of a model.
 
     Args:
         path: str or path of either.
-        lowercase: bool, or None for the value in the files beside the model.
+        lowercase: bool, or None for the value in the model's files.
 
     Returns:
         Tokenizer.
@@ -226,10 +226,10 @@ def load_tokenizer(path, lowercase=None):
         from data_pipeline.tokenization.tokenizer import Tokenizer
 
         return Tokenizer(place, lowercase=bool(lowercase))
-    found = open_model(path).tokenizer(lowercase)
-    if found is None:
+    tokenizer = open_model(path).tokenizer(lowercase)
+    if tokenizer is None:
         raise FileNotFoundError(_no_tokenizer(place))
-    return found
+    return tokenizer
 
 
 def _no_tokenizer(path):
@@ -242,20 +242,20 @@ def _no_tokenizer(path):
 
 
 def class_of_directory(path, verify=True):
-    """The class of the model in a directory, by its head.
+    """Class of the model in a directory, by its head.
 
     Args:
         path: path.
-        verify: bool, whether to compare the files that name the class with the
-            `SHA256SUMS` beside them. Default True.
+        verify: bool, whether to compare the files with the class's name with
+            `SHA256SUMS`. Default True.
 
     Returns:
-        A class of task; XLNetPretrainer for a backbone alone, of which only
-        the bias of its head is missing.
+        A class of task; XLNetPretrainer for only a backbone, which lacks just
+        the bias of its head.
 
     Raises:
-        ValueError: if it holds several heads, or one of an unknown class; or if
-            a file is not as it was written.
+        ValueError: if it has several heads or one of an unknown class, or if a
+            file was changed.
     """
     if verify and path.is_dir():
         verify_checksums(path, [CONFIG_FILE, TASK_FILE])
@@ -282,6 +282,6 @@ def class_of_directory(path, verify=True):
 
 
 def class_of_head(head):
-    """The class of a Head's task, registered with Keras; None if unknown."""
+    """Class of a Head's task, registered with Keras; None if unknown."""
     name = head.task.removeprefix("xlnet_tf>")
     return MODELS.get(name) or keras.saving.get_registered_object(head.task)

@@ -1,4 +1,4 @@
-"""AdamW that clips by the whole batch's norm, and the learning-rate schedule.
+"""AdamW with clipping by the whole batch's norm, and a learning-rate schedule.
 
 Section A.4 of https://arxiv.org/abs/1906.08237: Adam with decoupled weight
 decay, linear warm-up and linear decay, gradients clipped by their global norm.
@@ -6,7 +6,7 @@ decay, linear warm-up and linear decay, gradients clipped by their global norm.
 COMPATIBILITY: `AdamW` uses these undocumented names of Keras 3:
 `_get_variable_index`, `_use_weight_decay`, `_apply_weight_decay`, `_momentums`,
 `_velocities`, `_clip_gradients`, and, of its TensorFlow optimizer alone,
-`_all_reduce_sum_gradients`. A test looks for each.
+`_all_reduce_sum_gradients`. A test checks each.
 """
 
 import functools
@@ -17,11 +17,11 @@ import keras
 from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule
 
-# Parts of the names of variables that are not decayed: layer normalisation and
-# every bias, u, v and the segment bias included.
+# Parts of the names of variables without decay: layer normalisation and every
+# bias, u, v and the segment bias included.
 NO_WEIGHT_DECAY = ("bias", "gamma", "beta")
 
-# The layer of a variable, by its path. Biases that all layers share are below
+# The layer of a variable, by its path. Biases shared by all layers are under
 # the first block, which built them.
 _SHARED = re.compile(
     r"(^|/)(token_embedding|mask_embedding|shared_biases"
@@ -53,8 +53,8 @@ class WarmupSchedule(LearningRateSchedule):
             decay, one step after the last. Default 0.
 
     Raises:
-        ValueError: if the warm-up is not shorter than the whole, or `decay` is
-            unknown.
+        ValueError: if the warm-up is not shorter than `total_steps`, or `decay`
+            is unknown.
 
     Source: `get_train_op` of the released code (decay_method "poly", "cos").
     """
@@ -113,7 +113,7 @@ class WarmupSchedule(LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class AdamW(keras.optimizers.AdamW):
-    """AdamW that clips the summed gradient and decays kernels only.
+    """AdamW with clipping of the summed gradient and decay of only kernels.
 
     Keras clips the gradient of each replica before it sums them, so that N
     replicas differ from one on the same batch. Here the sum comes first. Layer
@@ -135,24 +135,24 @@ class AdamW(keras.optimizers.AdamW):
         global_clipnorm: float or None (default).
         gradients_are_summed: bool, True = the caller has summed gradients over
             replicas (and clipped them). Default False.
-        layer_decay: float in (0, 1], default 1 for none. Factor of the learning
-            rate and weight decay from each layer to the one below: layer l of
-            L has `layer_decay ** (L - 1 - l)`, embeddings and biases that
-            layers share `layer_decay ** L`, heads 1. 0.75 for SQuAD in the
+        layer_decay: float in (0, 1], default 1 for none. Factor of learning
+            rate and weight decay between each layer and the next lower one:
+            layer l of L has `layer_decay ** (L - 1 - l)`, embeddings and shared
+            biases have `layer_decay ** L`, heads 1. 0.75 for SQuAD in the
             paper.
         layer_decay_on: "step" (default), or "gradient" as released: gradients
-            are multiplied before Adam, whose division by their size undoes
-            most of it; weight decay and embeddings keep the full rate.
-        num_layers: int, L, which `layer_decay` counts from; by default as
-            many as have variables, which are too few where the top ones are
-            frozen. `compile` of a task sets it.
+            are multiplied before Adam, whose division by their size undoes most
+            of this. Weight decay and embeddings keep the full rate.
+        num_layers: int, L, for `layer_decay`. Default: the number of layers
+            with variables, which is too small if the top layers are frozen.
+            `compile` of a task sets it.
         **kwargs: of `keras.optimizers.AdamW`.
 
     Raises:
-        ValueError: if `layer_decay` or `layer_decay_on` is out of its range,
-            or, when the optimizer is built, if it decays by layer and none of
-            the variables belongs to one, or, in a step, if a weight is
-            bfloat16 or float16, where Keras' steps of Adam would be 0.
+        ValueError: if `layer_decay` or `layer_decay_on` is out of its range. At
+            build, if it decays by layer and no variable belongs to one. In a
+            step, if a weight is bfloat16 or float16: there Keras' steps of Adam
+            would be 0.
 
     Source: `get_train_op` of the released code (`lr_layer_decay_rate`).
     """
@@ -209,9 +209,9 @@ class AdamW(keras.optimizers.AdamW):
         super().build(variables)
 
     def apply(self, grads, trainable_variables=None):
-        # All weights of a type share these numbers within one update. Kept
-        # longer, they would be tensors of another graph. A function and not
-        # a dict, which Keras would track and write to checkpoints.
+        # All weights of a type share these numbers within one update. After it
+        # they would be tensors of another graph. This is a function because
+        # Keras would track a dict and write it to checkpoints.
         self._numbers = functools.lru_cache(self._numbers_of)
         try:
             return super().apply(grads, trainable_variables)
@@ -246,8 +246,8 @@ class AdamW(keras.optimizers.AdamW):
     def _fused_step(self, gradient, variable, learning_rate):
         """Keras' update as one operation in place.
 
-        Its ten operations each pass over all weights, which takes a fifth of a
-        training step on a CPU.
+        Each of Keras' ten operations passes over all weights; together they
+        take a fifth of a training step on a CPU.
         """
         import tensorflow as tf
 
@@ -267,7 +267,7 @@ class AdamW(keras.optimizers.AdamW):
         )
 
     def _numbers_of(self, dtype):
-        """dict of the scalars of Adam, which all weights of a type share."""
+        """dict of Adam's scalars, shared by all weights of a type."""
         step = ops.cast(self.iterations + 1, dtype)
         beta1, beta2 = (ops.cast(x, dtype) for x in (self.beta_1, self.beta_2))
         return {
@@ -289,7 +289,8 @@ class AdamW(keras.optimizers.AdamW):
             pairs = sum_over_replicas([(grad, None) for grad in grads])
             grads = [grad for grad, _ in pairs]
         if keras.backend.backend() == "tensorflow":
-            # Keras takes the norm of slices before those of a row are added.
+            # Keras would take the norm of slices before adding the slices of a
+            # row.
             grads = [grad if grad is None else _dense(grad) for grad in grads]
         return super()._clip_gradients(grads)
 
@@ -322,10 +323,10 @@ def layer_factors(
         layer_decay: float, factor from each layer to the one below.
         with_embeddings: bool, whether embeddings and shared biases have a
             factor too. Default True.
-        num_layers: int, L, by default as many as have variables.
+        num_layers: int, L. Default: the number of layers with variables.
 
     Returns:
-        tuple of floats, one a variable.
+        tuple of floats, one for each variable.
 
     Raises:
         ValueError: if no variable belongs to a layer.

@@ -47,7 +47,7 @@ FREQUENT = (
 )
 # The command has no default number of steps, unlike PretrainingSettings.
 _DEFAULTS = {"steps": "required, unless --recipe or --training sets it"}
-# Options of build_records that users may look for here.
+# Options of build_records that users may expect here.
 _OF_RECORDS = dict.fromkeys(
     ("--sequence-length", "--tokenizer", "--lowercase", "--input"),
     "set when records are built, see build_records",
@@ -81,31 +81,31 @@ def parse_arguments(argv=None):
 
 
 def read_settings(options):
-    """PretrainingSettings of the options, the file and the recipe.
+    """Make PretrainingSettings from the options, the file and the recipe.
 
     Args:
         options: argparse.Namespace of `parse_arguments`.
 
     Raises:
-        ValueError: if records, output or the number of steps are nowhere, or
-            a value is wrong.
+        ValueError: if records, output or the number of steps are missing, or a
+            value is wrong.
     """
     given = given_options(PretrainingSettings, options)
     if options.training:
         file = read_file(PretrainingSettings, options.training)
-        # --print-config writes null where nothing is given.
+        # --print-config writes null for missing values.
         given = {k: v for k, v in file.items() if v is not None} | given
     recipe = {}
     if options.recipe:
         recipe = dict(PRETRAINING[options.recipe].settings)
         fields = recipe.pop("set")
-        if "config" in given or "preset" in given:  # of another model
+        if "config" in given or "preset" in given:  # another model
             del recipe["config"]
         else:
             given["set"] = [*fields, *given.get("set", ())]
     steps = given.get("steps")
     if isinstance(steps, int) and 0 < steps <= recipe.get("warmup_steps", 0):
-        # The recipe's warm-up is for far more steps: use the default share.
+        # The recipe's warm-up suits far more steps: use the default share.
         del recipe["warmup_steps"]
     settings = PretrainingSettings(**{**recipe, **given})
     if settings.config is not None:
@@ -149,7 +149,7 @@ def main(argv=None):
 
 
 def export(model, tokenizer, directory, sequence_length):
-    """Write the SavedModel of a model, replacing an existing one."""
+    """Write the SavedModel of a model; replace an existing one."""
     from saved_models.export import export_model
 
     export_model(

@@ -1,4 +1,4 @@
-"""Configs of the models, by the type that a config file names."""
+"""Configs of the models, by the type in a config file."""
 
 from xlnet_tf.config.bert import BertConfig
 from xlnet_tf.config.bert import is_bert
@@ -17,10 +17,10 @@ __all__ = [
 
 
 def config_from_dict(values):
-    """The config of a dict, of the class that its `model_type` names.
+    """Make the config from a dict, by its `model_type`.
 
     Args:
-        values: dict of a config file; without `model_type` that of an XLNet.
+        values: dict of a config file; without `model_type` an XLNet.
 
     Returns:
         XLNetConfig or BertConfig.

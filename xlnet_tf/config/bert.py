@@ -1,7 +1,7 @@
-"""The sizes and switches of a BERT, and the files that hold them.
+"""The sizes and switches of a BERT, and their files.
 
-The config reads Hugging Face's `config.json` of BERT and MPNet, UniLM's, and
-its own output.
+The config class reads Hugging Face's `config.json` of BERT and MPNet, UniLM's,
+and its own output.
 """
 
 import dataclasses
@@ -21,19 +21,19 @@ from xlnet_tf.config.fields import list_names
 from xlnet_tf.config.fields import take_fields
 
 MODEL_TYPE = "bert"
-# Of files that hold this model, under these or other names.
+# Values of `model_type` in files of this model.
 MODEL_TYPES = (MODEL_TYPE, "mpnet", "unilm")
-# MPNet's first position is 2: 1 is that of padding, and 0 is never used.
+# MPNet's first position is 2: 1 is for padding, and 0 is never used.
 MPNET_FIRST_POSITION = 2
 _MPNET_BUCKETS, _MPNET_MAX_DISTANCE = 32, 128
 
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig(ModelConfig):
-    """Sizes and switches that decide the numbers of a BERT.
+    """Sizes and switches that define the computation of a BERT.
 
     The defaults are BERT-Base as released, uncased. With
-    `relative_position_buckets=32` the model is UniLMv2's. There is no memory:
+    `relative_position_buckets=32` the model is UniLMv2. There is no memory:
     `memory_length` and `reuse_length` are 0, and `attention_type` is
     "bidirectional".
 
@@ -46,15 +46,15 @@ class BertConfig(ModelConfig):
         intermediate_dim: int, F, the inner width of the feed-forward.
         activation: "gelu" or "relu", in the feed-forward.
         gelu: "erf" (default, as released) or "tanh".
-        max_positions: int, how many absolute positions have an embedding.
+        max_positions: int, number of absolute positions with an embedding.
             Default 512.
-        num_segments: int, how many segments have an embedding; 0 means none.
+        num_segments: int, number of segments with an embedding; 0 means none.
             Default 2.
-        relative_position_buckets: int, rows of the table of a bias by relative
-            position, one for all layers; half of them are for keys that come
-            later. An even number from 4 on, or 0 (default) for no bias.
-        relative_position_max_distance: int, distances from it on share a
-            bucket. Default 128.
+        relative_position_buckets: int, rows of the table of relative position
+            biases, one table for all layers; half of the rows are for later
+            keys. An even number from 4 on, or 0 (default) for no bias.
+        relative_position_max_distance: int, first distance of the last bucket.
+            Default 128.
         dropout: float in [0, 1), default 0.1.
         attention_dropout: float in [0, 1), default 0.1, on attention
             probabilities.
@@ -126,7 +126,7 @@ class BertConfig(ModelConfig):
                 f"relative_position_buckets={buckets}."
             )
 
-    # Properties for which XLNetConfig has fields.
+    # Properties that are fields in XLNetConfig.
 
     @property
     def memory_length(self):
@@ -155,11 +155,11 @@ class BertConfig(ModelConfig):
 
     @classmethod
     def from_dict(cls, values: dict) -> "BertConfig":
-        """The config of a dict with our, Hugging Face's or UniLM's names.
+        """Make a config from a dict with our, Hugging Face's or UniLM's names.
 
         Args:
-            values: dict. Keys of Hugging Face's that do not concern the
-                model's numbers are ignored.
+            values: dict. Hugging Face's keys that do not affect the outputs are
+                ignored.
 
         Returns:
             BertConfig.
@@ -194,11 +194,11 @@ class BertConfig(ModelConfig):
         return cls(**fields)
 
     def to_dict(self) -> dict:
-        """All fields under our names, and `model_type`, for `from_dict`."""
+        """All fields by our names, and `model_type`, for `from_dict`."""
         return {"model_type": MODEL_TYPE, **super().to_dict()}
 
     def to_json(self, path: str | os.PathLike) -> None:
-        """Write all fields under our names, and `model_type`.
+        """Write all fields by our names, and `model_type`.
 
         Args:
             path: str or path of the file to write.
@@ -206,7 +206,7 @@ class BertConfig(ModelConfig):
         write_json(path, self.to_dict(), sort_keys=True)
 
     def num_parameters(self) -> int:
-        """The number of weights of a backbone of these sizes, int."""
+        """Number of weights of a backbone with these sizes, int."""
         width, heads = self.hidden_dim, self.num_heads * (self.head_dim or 0)
         tables = self.vocabulary_size + self.max_positions + self.num_segments
         # With biases, and a norm after each half.
@@ -221,8 +221,8 @@ def is_bert(values):
     """Whether the dict of a config file describes a BERT.
 
     Args:
-        values: dict. `model_type` decides; without it, as in the first files
-            of BERT, the names of the sizes do.
+        values: dict. `model_type` decides; the first files of BERT lack it,
+            then the names of the sizes decide.
     """
     model_type = values.get("model_type")
     if model_type is None:
@@ -261,7 +261,7 @@ def _translate_values(fields, values, model_type):
     if not fields.get("relative_position_buckets"):
         fields.pop("relative_position_max_distance", None)
     if model_type == "mpnet":
-        # MPNet's code has fixed values for these, no options.
+        # MPNet's code has fixed values here, no options.
         buckets = values.get("relative_attention_num_buckets", _MPNET_BUCKETS)
         if buckets != _MPNET_BUCKETS:
             raise ValueError(

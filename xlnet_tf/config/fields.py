@@ -1,7 +1,7 @@
 """Fields of a config: their names in files, named sizes, and files.
 
-A config is one frozen object that holds everything that decides the numbers a
-model computes. Its fields are settings (`data_pipeline.base.settings`).
+A config is one frozen object with everything that defines a model's
+computation. Its fields are settings (`data_pipeline.base.settings`).
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from data_pipeline.base.settings import check_value
 from data_pipeline.base.settings import python_number
 from data_pipeline.base.settings import setting
 
-# L, N, D and F; heads of all of them have 64 dimensions.
+# L, N, D and F; all sizes have heads of 64 dimensions.
 SIZES = {
     "tiny": (2, 2, 128, 512),
     "small": (6, 4, 256, 1024),
@@ -26,7 +26,7 @@ SIZES = {
 }
 # Hugging Face's names of GELU in its tanh form.
 TANH_GELUS = ("gelu_new", "gelu_pytorch_tanh")
-# More layers mean a damaged file, and would take hours to build.
+# More layers mean a damaged file and would take hours to build.
 _MOST_LAYERS = 1000
 
 
@@ -35,7 +35,7 @@ def field(default, values=None, released=None, hugging_face=None):
 
     Args:
         default: value.
-        values: Range of a number, or tuple of the strings that are allowed.
+        values: Range of a number, or tuple of the allowed strings.
         released, hugging_face: str, the names there, or None.
 
     Returns:
@@ -53,11 +53,11 @@ def field(default, values=None, released=None, hugging_face=None):
 
 
 def checked_rate(name, value):
-    """Give a rate as Python's number.
+    """Check a rate and convert it to Python's number.
 
     Args:
         name: str, of the argument.
-        value: number, of NumPy's too.
+        value: number, also NumPy's.
 
     Raises:
         TypeError, ValueError: it is not a number in [0, 1).
@@ -68,7 +68,7 @@ def checked_rate(name, value):
 
 
 class ModelConfig(Settings):
-    """Named sizes and files of a config. Configs derive from this.
+    """Base class of configs, with named sizes and files.
 
     Subclasses are frozen dataclasses of `field`s, with `from_dict` and
     `num_layers`, `num_heads`, `hidden_dim`, `head_dim` and
@@ -76,7 +76,7 @@ class ModelConfig(Settings):
 
     Attributes:
         transform_activation: "gelu" or "relu", of the layer before the tied
-            softmax, where a head has one.
+            softmax, if a head has one.
     """
 
     transform_activation = "gelu"
@@ -100,12 +100,12 @@ class ModelConfig(Settings):
 
     @classmethod
     def from_dict(cls, values: dict):
-        """The config of a dict; see the subclasses."""
+        """Make a config from a dict; see the subclasses."""
         raise NotImplementedError
 
     @classmethod
     def from_size(cls, size: str, **overrides):
-        """The config of a named size: tiny, small, base or large.
+        """Make a config of a named size: tiny, small, base or large.
 
         Args:
             size: str. "base" and "large" are the released models; "tiny" and
@@ -139,7 +139,7 @@ class ModelConfig(Settings):
 
         Raises:
             FileNotFoundError: if there is no such file.
-            ValueError: if it is not JSON, or not the config of such a model.
+            ValueError: if it is not JSON, or not a config of such a model.
         """
         return read_config_file(path, cls.from_dict)
 
@@ -169,15 +169,15 @@ def read_config_file(path, from_dict):
 
     Args:
         path: str or path of a JSON file.
-        from_dict: function of the dict in it to a config.
+        from_dict: function from the file's dict to a config.
 
     Returns:
-        What `from_dict` returns.
+        The result of `from_dict`.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is not JSON, or is of a preset, or `from_dict`
-            refuses it.
+        ValueError: if it is not JSON, belongs to a preset, or is refused by
+            `from_dict`.
     """
     path = as_path(path)
     if not path.is_file():
@@ -199,16 +199,16 @@ def read_config_file(path, from_dict):
 
 
 def take_fields(cls, values, formats):
-    """Take the fields of a config out of a dict with names of several formats.
+    """Take a config's fields out of a dict with names of several formats.
 
     Args:
         cls: class of config.
-        values: dict, from which the fields are removed.
-        formats: names of formats whose names count, beside ours: some of
+        values: dict; the fields are removed from it.
+        formats: formats whose names are accepted besides ours: some of
             "released" and "hugging_face".
 
     Returns:
-        dict of the fields that were found, by our names.
+        dict of the fields in `values`, by our names.
     """
     fields = {}
     for item in dataclasses.fields(cls):
@@ -224,15 +224,15 @@ def list_names(values):
 
 
 def check_sizes(fields, names, kind):
-    """Refuse a dict without the sizes that no config file leaves out.
+    """Refuse a dict without the sizes that every config file has.
 
     Args:
         fields: dict, by our names.
-        names: dict of our names to those in files of others.
-        kind: str, of the model: "an XLNet".
+        names: dict of our names to names in other libraries' files.
+        kind: str, kind of model, such as "an XLNet".
 
     Raises:
-        ValueError: that lists what is missing.
+        ValueError: with a list of the missing sizes.
     """
     missing = [f"{x} (or {y})" for x, y in names.items() if x not in fields]
     if missing:
@@ -243,12 +243,12 @@ def check_sizes(fields, names, kind):
 
 
 def check_model_type(values, known, kind):
-    """Refuse a dict whose `model_type` is of another model; none is fine.
+    """Refuse a dict with another model's `model_type`; it may be missing.
 
     Args:
         values: dict of a config file.
         known: tuple of str.
-        kind: str, of the model: "an XLNet".
+        kind: str, kind of model, such as "an XLNet".
 
     Raises:
         ValueError: with the type.

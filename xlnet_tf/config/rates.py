@@ -1,6 +1,6 @@
-"""Learning rates for fine-tuning, where the user gives none."""
+"""Default learning rates for fine-tuning."""
 
-RATE = 2e-5  # of the paper, for models of the size of Base and Large
+RATE = 2e-5  # of the paper, for Base and Large
 # Models up to this width hardly learn at that rate; see docs/finetuning.md.
 SMALL_WIDTH = 256
 RATE_OF_SMALL = 5e-4
@@ -16,7 +16,7 @@ def is_small(width):
 
 
 def default_rate(width, usual=RATE):
-    """The learning rate for fine-tuning a model, float.
+    """Default learning rate for fine-tuning a model, float.
 
     Args:
         width: int, the `hidden_dim` of its config.

@@ -1,8 +1,8 @@
-"""The sizes and switches of an XLNet, and the files that hold them.
+"""The sizes and switches of an XLNet, and their files.
 
-The config reads the released `xlnet_config.json`, Hugging Face's `config.json`
-and its own output, and writes the released format with our additions under
-their own names.
+The config class reads the released `xlnet_config.json`, Hugging Face's
+`config.json` and its own output. It writes the released format and our
+additional fields.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from xlnet_tf.config.fields import take_fields
 
 @dataclasses.dataclass(frozen=True)
 class XLNetConfig(ModelConfig):
-    """Sizes and switches that decide the numbers of an XLNet.
+    """Sizes and switches that define the computation of an XLNet.
 
     The defaults are XLNet-Base as released (`ff_activation` "gelu" in its tanh
     form). Values are checked here once; the layers trust them.
@@ -40,18 +40,18 @@ class XLNetConfig(ModelConfig):
             (weights trained in Hugging Face's code).
         untie_biases: bool, whether every layer has its own u, v and segment
             bias (released `untie_r`). Default True.
-        memory_length: int, M, how many states of a layer the next segment may
-            attend; 0 (default) means no memory.
-        reuse_length: int, how many leading tokens of a segment enter the
-            memory; 0 (default) means all of them.
-        clamp_length: int, largest distance that R tells apart, both ways; 0
+        memory_length: int, M, number of a layer's states that the next segment
+            may attend to; 0 (default) means no memory.
+        reuse_length: int, number of leading tokens of a segment that enter the
+            memory; 0 (default) means all.
+        clamp_length: int, largest distinct distance in R, in both directions; 0
             (default) means no limit. The released -1 is read as 0.
-        same_length: bool, let every token of a causal model see equally many
-            keys, one more than its memory has; all before it without memory.
-            Default False.
+        same_length: bool, whether every token of a causal model sees equally
+            many keys, one more than the memory has. Without memory it sees all
+            earlier tokens. Default False.
         attention_type: "bidirectional" (default) or "causal" (released
             `attn_type` "bi", "uni").
-        reverse_half_batch: bool, the second half of every batch reads
+        reverse_half_batch: bool, whether the second half of every batch is read
             backwards (released `bi_data`); prefer the feature `is_reversed`.
         dropout: float in [0, 1), default 0.1.
         attention_dropout: float in [0, 1), default 0.1, on attention
@@ -119,11 +119,11 @@ class XLNetConfig(ModelConfig):
 
     @classmethod
     def from_dict(cls, values: dict) -> "XLNetConfig":
-        """The config of a dict with our, the released or Hugging Face's names.
+        """Make a config from a dict with our, released or Hugging Face's names.
 
         Args:
-            values: dict. Keys of Hugging Face's that do not concern the
-                model's numbers are ignored.
+            values: dict. Hugging Face's keys that do not affect the outputs are
+                ignored.
 
         Returns:
             XLNetConfig.
@@ -157,12 +157,11 @@ class XLNetConfig(ModelConfig):
         return cls(**fields)
 
     def to_json(self, path: str | os.PathLike) -> None:
-        """Write the released format, with other fields under our names.
+        """Write the released format, and other fields by our names.
 
-        Fields without a released name are written where they differ from the
-        default, and `memory_length` always: pretraining takes a file without
-        it for one that leaves the choice open. The released code passes over
-        what it does not know.
+        Fields without a released name are written if they differ from the
+        default. `memory_length` is always written: pretraining treats a file
+        without it as an open choice. The released code ignores unknown fields.
 
         Args:
             path: str or path of the file to write.
@@ -177,7 +176,7 @@ class XLNetConfig(ModelConfig):
         write_json(path, values, sort_keys=True)
 
     def num_parameters(self) -> int:
-        """The number of weights of a backbone of these sizes, int."""
+        """Number of weights of a backbone with these sizes, int."""
         width, heads = self.hidden_dim, self.num_heads * (self.head_dim or 0)
         feed_forward = 2 * width * self.intermediate_dim + self.intermediate_dim
         # Two norms, the output's bias, and the encoding of segments.
@@ -193,7 +192,7 @@ class XLNetConfig(ModelConfig):
 def is_of_hugging_face(values):
     """Whether a dict has the names of Hugging Face's XLNet.
 
-    Its first files (2019) name neither type nor class.
+    Its first files (2019) have neither type nor class.
     """
     return not {"model_type", "architectures", "layer_norm_eps"}.isdisjoint(
         values

@@ -21,7 +21,7 @@ from xlnet_tf.model.masks import CONTEXT_RANK
 # <mask>, <mask:3> and <mask:1-4>
 _MARK = re.compile(r"<mask(?::(\d+)(?:-(\d+))?)?>")
 _BLANK_RANK = 0
-_MOST_LENGTHS = 64  # ways to choose the lengths of all blanks of a text
+_MOST_LENGTHS = 64  # combinations of lengths of a text's blanks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Filling:
 
     Attributes:
         text: str, the whole text.
-        parts: list of str, what is in each blank.
-        token_ids: list of int, the same, of all blanks.
-        log_probability: float, of all tokens together in `order`, natural.
+        parts: list of str, the content of each blank.
+        token_ids: list of int, the tokens of all blanks.
+        log_probability: float, natural, of all tokens together in `order`.
         num_tokens: int, tokens of all blanks.
-        order: list of int, the numbers of the tokens, as they were filled in.
+        order: list of int, the indices of the tokens in the order of filling.
     """
 
     text: str
@@ -46,15 +46,15 @@ class Filling:
 
     @property
     def score(self):
-        """float, the mean log-probability of a token."""
+        """float, the mean log-probability per token."""
         return self.log_probability / self.num_tokens
 
 
 class Filler:
-    """Fills in blanks with a pretrained model.
+    """Filling of blanks with a pretrained model.
 
     Args:
-        model: XLNetPretrainer of an objective that sees both sides.
+        model: XLNetPretrainer with an objective that sees both sides.
         tokenizer: data_pipeline Tokenizer.
 
     Raises:
@@ -95,7 +95,7 @@ class Filler:
         Args:
             text: str, with blanks.
             num_beams: int.
-            max_blank_tokens: int, of a blank.
+            max_blank_tokens: int, most tokens of a blank.
 
         Returns:
             list of Filling.
@@ -137,7 +137,8 @@ class Filler:
                 blanks += places
                 ids += [MASK_ID] * len(places)
             encoded = self._tokenizer.encode(part)
-            # A part that touches its blank, as in "<mask>.", begins no word.
+            # A part without a space after its blank, as in "<mask>.", begins no
+            # word.
             touches = number and part and not part[0].isspace()
             if touches and encoded[:1] == [self._word_mark]:
                 encoded = encoded[1:]
@@ -145,7 +146,7 @@ class Filler:
         return ids, blanks
 
     def _distributions(self, ids, blanks, beams):
-        """float array [B, P, V], -inf for what may not be chosen."""
+        """float array [B, P, V], -inf for forbidden tokens."""
         rows = []
         for _, tokens, _ in beams:
             row = list(ids)
@@ -193,7 +194,7 @@ class Filler:
 
 
 def _extensions(beam, blanks, values, count):
-    """Yield the likeliest beams with one more token, of any blank."""
+    """Yield the likeliest beams with one more token, in any blank."""
     score, tokens, order = beam
     waiting = [x for x, place in enumerate(blanks) if place not in tokens]
     flat = values[waiting].ravel()
@@ -211,12 +212,12 @@ def _extensions(beam, blanks, values, count):
 
 
 def parse(text, max_blank_tokens):
-    """The parts of a text around its blanks, and the lengths of these.
+    """Split a text into the parts around its blanks and the blanks' lengths.
 
     Args:
         text: str, with `<mask>` for one token, `<mask:3>` for three, or
             `<mask:1-4>` for one to four.
-        max_blank_tokens: int, of a blank.
+        max_blank_tokens: int, most tokens of a blank.
 
     Returns:
         (list of P + 1 str; list of P ranges).

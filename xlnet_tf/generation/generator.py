@@ -1,8 +1,8 @@
-"""Generation for raw strings: prompts in, texts out.
+"""Generation of texts from raw prompts.
 
-`Programs` are its graphs: reading prompts, adding tokens, beam search.
+`Programs` has the graphs: reading prompts, adding tokens, beam search.
 
-Shapes: B prompts, R texts of a prompt, N = B R rows, T tokens, S steps.
+Shapes: B prompts, R texts per prompt, N = B R rows, T tokens, S steps.
 """
 
 import collections
@@ -31,15 +31,15 @@ class GeneratedText:
     """A text that follows a prompt.
 
     Attributes:
-        text: str, what was generated, without the prompt; it begins with a
-            blank where it begins a word.
-        token_ids: list of int, without the token that ended it; up to the
-            token that completes a string of `stop`, which `text` leaves out.
-        log_probability: float, of these tokens and the end under the model; of
-            beam search, under its rules too, and of what it found behind a
-            string of `stop`.
-        score: float, by which the texts of a prompt are sorted.
-        has_ended: bool, whether the model ended it, or a string of `stop`.
+        text: str, the new text without the prompt; it begins with a blank if it
+            begins a word.
+        token_ids: list of int, without the end token; up to the token that
+            completes a string of `stop`, which is not in `text`.
+        log_probability: float, of these tokens and the end under the model. For
+            beam search it includes the rules, and the tokens after a string of
+            `stop`.
+        score: float, sort key of the texts of a prompt.
+        has_ended: bool, whether the model or a string of `stop` ended it.
     """
 
     text: str
@@ -50,22 +50,22 @@ class GeneratedText:
 
 
 def room_for_prompts(config, settings):
-    """Longest prompt, in tokens, that a model has positions for.
+    """Longest prompt, in tokens, that fits a model's positions.
 
     Args:
         config: XLNetConfig or BertConfig.
         settings: GenerationSettings.
 
     Returns:
-        int, or None where positions are unlimited.
+        int, or None for unlimited positions.
 
     Raises:
-        ValueError: if there is no room beside the new tokens.
+        ValueError: if the new tokens leave no room.
     """
     positions = getattr(config, "max_positions", None)
     if positions is None:
         return None
-    # At least a symbol and a token.
+    # At least one symbol and one token.
     if positions - settings.max_new_tokens < 2:
         raise ValueError(
             f"`max_new_tokens` must be at most {positions - 2}, because the "
@@ -76,7 +76,7 @@ def room_for_prompts(config, settings):
 
 
 class TextGenerator:
-    """Generates texts that follow prompts.
+    """Generator of texts that continue prompts.
 
     Args:
         model: XLNetPretrainer.
@@ -84,12 +84,12 @@ class TextGenerator:
         settings: GenerationSettings.
 
     Raises:
-        ValueError: if the model cannot generate, or reads no segments, or the
-            backend has no beam search.
+        ValueError: if the model cannot generate or does not read segments, or
+            the backend has no beam search.
 
     Attributes:
         model, tokenizer, settings: as given.
-        keeps_prompt: bool, whether a text goes on from its prompt.
+        keeps_prompt: bool, whether a text continues its prompt.
     """
 
     keeps_prompt = True
@@ -131,7 +131,7 @@ class TextGenerator:
             list of int.
 
         Raises:
-            ValueError: if there are none, or too many.
+            ValueError: if there are no tokens, or too many.
         """
         token_ids = self.tokenizer.encode(prompt)
         if not token_ids:
@@ -149,16 +149,16 @@ class TextGenerator:
         return token_ids
 
     def all(self, prompts, first=0):
-        """Texts for any number of prompts, in their order.
+        """Generate texts for any number of prompts, in order.
 
         Args:
             prompts: iterable of str.
-            first: int, the number of the first one, which random tokens follow
-                from. Default 0.
+            first: int, the number of the first prompt, for the random seeds.
+                Default 0.
 
         Yields:
-            (prompt, list of GeneratedText), or (prompt, ValueError) for one
-            that cannot be read.
+            (prompt, list of GeneratedText), or (prompt, ValueError) for an
+            unreadable one.
         """
         number = first
         for batch in _batches(prompts, self.settings.batch_size):
@@ -174,22 +174,21 @@ class TextGenerator:
                 if not isinstance(token_ids, ValueError)
             ]
             if places:
-                found = self.generate(
+                batch_texts = self.generate(
                     [encoded[place] for place in places],
                     [number + place for place in places],
                 )
-                for place, texts in zip(places, found, strict=True):
+                for place, texts in zip(places, batch_texts, strict=True):
                     encoded[place] = texts
             number += len(batch)
             yield from zip(batch, encoded, strict=True)
 
     def generate(self, prompts, numbers=None):
-        """Texts for a batch of prompts.
+        """Generate texts for a batch of prompts.
 
         Args:
             prompts: list of B lists of int, of `encode`.
-            numbers: list of B ints, which random tokens follow from. Default
-                from 0 on.
+            numbers: list of B ints, for the random seeds. Default from 0 on.
 
         Returns:
             list of B lists of GeneratedText.
@@ -205,14 +204,14 @@ class TextGenerator:
         return self._texts(state)
 
     def stream(self, prompt, number=0):
-        """The text of one prompt, as it grows.
+        """Yield the text of one prompt, part by part.
 
         Args:
             prompt: list of int, of `encode`.
             number: int, see `generate`.
 
         Yields:
-            str, what is new since the last one.
+            str, the new part of the text.
         """
         shown = whole = ""
         for state in self._states([prompt], [number], 1):
@@ -226,7 +225,7 @@ class TextGenerator:
             yield whole[len(shown) :]
 
     def _certain(self, text):
-        """The part of a text that further tokens cannot change, str."""
+        """The part of a text that later tokens cannot change, str."""
         # The next token may complete the last character, or a stop string.
         text = text.rstrip("\N{REPLACEMENT CHARACTER}")
         begun = [
@@ -238,7 +237,7 @@ class TextGenerator:
         return text[: len(text) - max(begun, default=0)]
 
     def _states(self, prompts, numbers, steps):
-        """Yield states, each some steps after the last."""
+        """Yield states, a few steps apart."""
         settings = self.settings
         rows = settings.num_sequences
         features, history = self._batch(prompts)
@@ -292,7 +291,7 @@ class TextGenerator:
         return features, ops.convert_to_tensor(history)
 
     def _new_tokens(self, state):
-        """int array [N, S], -1 where there is no token (yet)."""
+        """int array [N, S], -1 for missing tokens."""
         history = ops.convert_to_numpy(state["history"])
         return history[:, -self.settings.max_new_tokens :]
 
@@ -305,8 +304,8 @@ class TextGenerator:
         )
 
     def _texts(self, state):
-        """list of B lists of GeneratedText, of a state."""
-        found = []
+        """list of B lists of GeneratedText, from a state."""
+        texts_of_rows = []
         log_probabilities = ops.convert_to_numpy(state["log_probabilities"])
         for row, values in zip(
             self._new_tokens(state).tolist(), log_probabilities, strict=True
@@ -317,18 +316,19 @@ class TextGenerator:
             penalty = search.length_penalty(
                 len(values), self.settings.length_penalty
             )
-            found.append(text.generated(value, value / penalty))
+            texts_of_rows.append(text.generated(value, value / penalty))
         rows = self.settings.num_sequences
-        of_prompts = [
-            found[begin : begin + rows] for begin in range(0, len(found), rows)
+        texts_of_prompts = [
+            texts_of_rows[begin : begin + rows]
+            for begin in range(0, len(texts_of_rows), rows)
         ]
         return [
             sorted(texts, key=lambda x: x.score, reverse=True)
-            for texts in of_prompts
+            for texts in texts_of_prompts
         ]
 
     def _from_beams(self, tokens, scores):
-        found, alpha = [], self.settings.length_penalty
+        texts_of_prompts, alpha = [], self.settings.length_penalty
         for rows, values in zip(tokens.tolist(), scores.tolist(), strict=True):
             texts = []
             for row, score in zip(rows, values, strict=True):
@@ -337,8 +337,8 @@ class TextGenerator:
                 length = sum(token >= 0 for token in row)
                 penalty = search.length_penalty(length, alpha)
                 texts.append(self._text(row).generated(score * penalty, score))
-            found.append(texts[: self.settings.num_sequences])
-        return found
+            texts_of_prompts.append(texts[: self.settings.num_sequences])
+        return texts_of_prompts
 
     def _text(self, row):
         """_Text of a list of S ints."""
@@ -364,12 +364,12 @@ class _Text:
         given = [token for token in row if token >= 0]
         self.token_ids = [x for x in given if x not in symbols.end_ids]
         self.has_ended = len(self.token_ids) < len(given)
-        # Tokens whose probabilities count, including the one that ended it.
+        # Tokens whose probabilities count, including the end token.
         self.num_counted = len(given)
         self.text = _decode(tokenizer, self.token_ids)
         self.has_stop = any(x in self.text for x in stop)
         if self.has_stop:
-            # Stop strings are checked every few steps: tokens may follow one.
+            # Stop strings are checked every few steps: tokens may follow them.
             self.num_counted = next(
                 count
                 for count in range(1, len(self.token_ids) + 1)
@@ -405,23 +405,23 @@ _KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def kept(cls, model, tokenizer, *arguments):
-    """An object with compiled functions of a model, made once.
+    """Make an object with compiled functions of a model, once.
 
     Args:
         cls: class of (model, tokenizer, *arguments).
-        model: XLNetPretrainer or XLNetSeq2Seq; it may be deleted while the
-            object is kept.
+        model: XLNetPretrainer or XLNetSeq2Seq; the object does not keep it
+            alive.
         tokenizer: data_pipeline Tokenizer.
-        *arguments: values that can be compared.
+        *arguments: hashable values.
 
     Returns:
-        object of the class, the same one for equal arguments.
+        object of the class, the same for equal arguments.
     """
     of_model = _KEPT.setdefault(model, {})
-    # A compiled function computes as the model did when it was traced.
+    # A compiled function computes like the model at the time of tracing.
     key = (cls, repr(model.computation()), id(tokenizer), *arguments)
     if key not in of_model:
-        # Kept with its tokenizer, whose id no other then gets.
+        # The tokenizer is kept too, so that no other gets its id.
         made = cls(weakref.proxy(model), tokenizer, *arguments)
         of_model[key] = made, tokenizer
     return of_model[key][0]
@@ -433,7 +433,7 @@ class Programs:
     Args:
         model: XLNetPretrainer or XLNetSeq2Seq.
         tokenizer: data_pipeline Tokenizer.
-        settings: GenerationSettings, of `of_graph`.
+        settings: GenerationSettings from `of_graph`.
 
     Attributes:
         decoder: Decoder.
@@ -447,28 +447,28 @@ class Programs:
         self.decoder = make_decoder(model)
         self.symbols = Symbols(tokenizer.vocabulary_size)
         self._settings = settings
-        # The number of segments is fixed when it is traced.
+        # Tracing fixes the number of segments.
         one_segment = settings.segment_length is None
         self.read = compiled(self._read, model, relaxes=one_segment)
         self.extend = compiled(self._extend, model)
         self.search = compiled(self._search, model)
 
     def _read(self, features):
-        """The context of prompts, see `Decoder.read`."""
+        """Read the context of prompts, see `Decoder.read`."""
         settings = self._settings
         return self.decoder.read(
             features, settings.max_new_tokens, settings.segment_length
         )
 
     def _extend(self, context, state, uniforms, last_step):
-        """The state after some steps, see `search.extend`."""
+        """Compute the state after some steps, see `search.extend`."""
         return search.extend(
             *(self.decoder, context, state, uniforms),
             *(self._settings, self.symbols, last_step),
         )
 
     def _search(self, context, history):
-        """Texts and scores, see `search.beam_search`."""
+        """Find texts and scores, see `search.beam_search`."""
         settings = self._settings
         return search.beam_search(
             *(self.decoder, context, history),
@@ -477,7 +477,7 @@ class Programs:
 
 
 def of_graph(settings):
-    """The settings, with defaults for those that do not affect a graph.
+    """Settings with defaults for all fields that do not affect a graph.
 
     Args:
         settings: GenerationSettings.

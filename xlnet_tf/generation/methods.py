@@ -1,4 +1,4 @@
-"""Raw strings to texts, for the methods `generate`, `score` and `fill`."""
+"""Shared parts of the methods `generate`, `score` and `fill`."""
 
 import warnings
 
@@ -6,7 +6,7 @@ import keras
 
 
 def generate_texts(generator, inputs, keeps_prompt):
-    """Texts for prompts, as `generate` of a model returns them.
+    """Generate texts in the form that `generate` of a model returns.
 
     Args:
         generator: TextGenerator.
@@ -15,11 +15,11 @@ def generate_texts(generator, inputs, keeps_prompt):
 
     Returns:
         str for a str, list of str for a list; with `num_sequences` above 1
-        lists of str in their places. None for a prompt of a list that cannot
-        be read, of which a warning says why.
+        lists of str instead. For an unreadable prompt in a list None, with a
+        warning that gives the reason.
 
     Raises:
-        ValueError: if the only prompt cannot be read.
+        ValueError: if the only prompt is unreadable.
     """
     is_single = isinstance(inputs, str)
     is_one = generator.settings.num_sequences == 1
@@ -34,7 +34,7 @@ def generate_texts(generator, inputs, keeps_prompt):
 
 
 def texts_of(inputs):
-    """The texts that a user gives, as a list; a str is one text.
+    """The user's texts as a list; a str is one text.
 
     Raises:
         TypeError: if it is neither.
@@ -50,16 +50,16 @@ def texts_of(inputs):
 
 
 def following(prompt, text):
-    """A text without the blank that its prompt ends in already."""
+    """A text without a leading blank if its prompt ends with one."""
     has_blank = prompt[-1:].isspace() and text.startswith(" ")
     return text[1:] if has_blank else text
 
 
 def answers(results, is_single, stacklevel=3):
-    """The results, with None and a warning for each unreadable input.
+    """Results, with None and a warning for each unreadable input.
 
     Args:
-        results: list of answers, ValueErrors among them.
+        results: list of answers, some of them ValueErrors.
         is_single: bool, whether there was one input, not a list.
         stacklevel: int, see `warnings.warn`.
 
@@ -67,7 +67,7 @@ def answers(results, is_single, stacklevel=3):
         list, or the only result.
 
     Raises:
-        ValueError: if it is one.
+        ValueError: if the only result is one.
     """
     if is_single:
         (result,) = results
@@ -81,11 +81,11 @@ def answers(results, is_single, stacklevel=3):
 
 
 def check_can_read(model, method):
-    """Refuse raw strings for a model that cannot read them.
+    """Refuse raw strings for a model without support for them.
 
     Args:
         model: Task.
-        method: str, its method, for messages.
+        method: str, the called method, for messages.
 
     Raises:
         NotImplementedError: if the backend is neither TensorFlow nor JAX.

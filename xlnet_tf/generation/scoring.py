@@ -26,10 +26,10 @@ class TextScore:
     """Log-probability of a text under a model.
 
     Attributes:
-        log_probability: float, of all targets together, natural; the mean of
+        log_probability: float, natural, of all targets together; the mean over
             the orders.
-        log_probabilities: list of float, of each order.
-        num_tokens: int, targets.
+        log_probabilities: list of float, one for each order.
+        num_tokens: int, number of targets.
     """
 
     log_probability: float
@@ -43,7 +43,7 @@ class TextScore:
 
 
 class Scorer:
-    """Scores texts with a pretrained model.
+    """Scoring of texts with a pretrained model.
 
     Args:
         model: XLNetPretrainer.
@@ -66,8 +66,8 @@ class Scorer:
 
         Args:
             texts: list of N str.
-            orders: list of functions (number of the text, P) to int array [P],
-                the step at which each target is predicted.
+            orders: list of functions from (number of the text, P) to int array
+                [P], the step of each target.
             spans: list of N lists of (begin, end), characters of the targets,
                 or None for all tokens.
             batch_size: int, rows at a time.
@@ -83,7 +83,7 @@ class Scorer:
             of_text = None if spans is None else spans[number]
             ids, targets = self._sequences.encode(text, of_text)
             if self._kind == "causal":
-                # No token predicts the first one.
+                # No token predicts the first.
                 targets = targets[targets > 0]
             if not len(targets):
                 reason = "a text must have a token to be scored"
@@ -147,7 +147,7 @@ class Scorer:
         }
         inputs["target_ids"] = token_ids[:, 1:]
         if config.same_length:
-            # Every token sees as many keys, as in `generate`.
+            # Every token sees equally many keys, as in `generate`.
             shape = [len(token_ids), config.memory_length]
             inputs["memory_mask"] = np.zeros(shape, bool)
             empty = ops.zeros(
@@ -159,17 +159,17 @@ class Scorer:
 
 
 def make_orders(objective, order, num_orders, seed):
-    """Orders by name.
+    """Make orders by name.
 
     Args:
         objective: Objective of the model.
-        order: str of `ORDERS`; a function of a number of targets, or a list,
-            that gives the step of each target.
-        num_orders: int, of random ones.
+        order: str of `ORDERS`; or the step of each target, as a list or as a
+            function of the number of targets.
+        num_orders: int, number of random orders.
         seed: int.
 
     Returns:
-        list of functions, as `Scorer.score` takes.
+        list of functions, see `Scorer.score`.
 
     Raises:
         ValueError: if the model has no such order.
@@ -185,7 +185,7 @@ def make_orders(objective, order, num_orders, seed):
             "`num_orders` must be at least 1, and 1 unless order='random'. "
             f"Received: num_orders={num_orders} with order={order!r}."
         )
-    # What predicts each token alone has no order.
+    # A model that predicts each token independently has no order.
     only = {"content": "forward", None: "independent"}
     only = only.get(objective.next_token)
     if only and name != only:
@@ -196,7 +196,7 @@ def make_orders(objective, order, num_orders, seed):
     if name == "random":
 
         def drawn(place):
-            # The same for a text wherever it stands.
+            # The same for a text at any place of the list.
             return lambda number, count: np.random.default_rng(
                 [seed, 0, place]
             ).permutation(count)
@@ -231,8 +231,8 @@ def _tensors(batch):
 class Sequences:
     """Sequences of one text each, in the layout of a model.
 
-    A model that sees both sides gets `<sep>` and `<cls>` as in pretraining, so
-    that it knows where a text ends; a causal one gets the text alone.
+    A model that sees both sides gets `<sep>` and `<cls>` as in pretraining, as
+    a mark of the text's end; a causal model gets only the text.
 
     Args:
         model: XLNetPretrainer.
@@ -249,7 +249,7 @@ class Sequences:
         self._longest = getattr(model.config, "max_positions", None)
 
     def encode(self, text, spans=None):
-        """Tokens of a text, and which of them are targets.
+        """Tokens of a text, and the places of the targets.
 
         Args:
             text: str.
@@ -260,7 +260,7 @@ class Sequences:
             (list of int, int array of places in it).
 
         Raises:
-            ValueError: if a span lies outside of the text.
+            ValueError: if a span lies outside the text.
         """
         if spans is None:
             ids = self._tokenizer.encode(text)
@@ -280,7 +280,7 @@ class Sequences:
         return ids, np.array(targets, np.int64)
 
     def batch(self, rows):
-        """Features of texts, and where each begins in its row.
+        """Features of texts, and the begin of each text in its row.
 
         Args:
             rows: list of B lists of int.
@@ -328,6 +328,6 @@ class Sequences:
             "padding_mask": padding_mask,
         }
         if self._has_directions:
-            # Half of the rows would be read backwards.
+            # Otherwise half of the rows would be read backwards.
             features["is_reversed"] = np.zeros(len(rows), bool)
         return features, begins

@@ -1,7 +1,7 @@
 """The search for the next tokens: greedy, sampled, or by beams.
 
-First the choice of one token by rules, then the loop of greedy search and
-sampling, then beam search by Model Garden's `SequenceBeamSearch`, which needs
+This file has the choice of one token by rules, the loop of greedy search and
+sampling, and beam search by Model Garden's `SequenceBeamSearch`, which needs
 TensorFlow.
 
 Shapes: B examples, K beams, N rows, T tokens of a prompt, W tokens of a
@@ -13,28 +13,28 @@ import tensorflow as tf
 from keras import ops
 
 _IMPOSSIBLE = -1e9
-_LOWEST_TEMPERATURE = 1e-30  # what float32 can divide by
+_LOWEST_TEMPERATURE = 1e-30  # float32 can divide by this
 
 
 def without_rules(token):
-    """An entry of a history for a token that the rules do not count."""
+    """Entry of a history for a token that the rules ignore."""
     return -2 - token
 
 
 def token_of(entry):
-    """The token of an entry of a history, -1 where there is none."""
+    """Token of an entry of a history, -1 for an empty one."""
     return ops.maximum(entry, -2 - entry)
 
 
 def apply_rules(logits, history, length, new_tokens, settings, symbols):
-    """Logits under the rules of the settings.
+    """Apply the rules of the settings to logits.
 
     Args:
         logits: float32 tensor of shape [N, V].
-        history: int32 tensor of shape [N, W], -1 where there is no token, and
-            `without_rules` of tokens that do not count.
-        length: int32 scalar; tokens from there on do not exist yet.
-        new_tokens: int32 scalar, tokens that the text already got.
+        history: int32 tensor of shape [N, W], -1 for no token, and
+            `without_rules` of tokens that the rules ignore.
+        length: int32 scalar, number of filled places.
+        new_tokens: int32 scalar, number of new tokens so far.
         settings: GenerationSettings.
         symbols: Symbols of `xlnet_tf.generation.settings`.
 
@@ -65,7 +65,7 @@ def apply_rules(logits, history, length, new_tokens, settings, symbols):
 
 
 def _any_token(history, chosen, num_rows, vocabulary_size):
-    """bool [N, V], whether a token stands at one of the chosen places."""
+    """bool [N, V], whether a token is at one of the chosen places."""
     row = ops.arange(num_rows, dtype="int32")[:, None]
     row = ops.broadcast_to(row, ops.shape(history))
     places = ops.stack([row, ops.maximum(history, 0)], axis=-1)
@@ -87,12 +87,11 @@ def _completes_ngram(history, seen, length, size):
 
 
 def choose(logits, uniform, settings):
-    """The next token of every row.
+    """Choose the next token of every row.
 
     Args:
         logits: float32 tensor of shape [N, V], of `apply_rules`.
-        uniform: float32 tensor of shape [N], in [0, 1), what a random token
-            follows from.
+        uniform: float32 tensor of shape [N], in [0, 1), the random numbers.
         settings: GenerationSettings.
 
     Returns:
@@ -104,7 +103,7 @@ def choose(logits, uniform, settings):
     # Below zero, so that a low temperature makes no logit infinite.
     logits = logits - ops.max(logits, axis=-1, keepdims=True)
     logits = logits / max(settings.temperature, _LOWEST_TEMPERATURE)
-    # A high one would bring those near that rules forbid.
+    # A high temperature would bring forbidden logits close to the others.
     logits = ops.where(is_possible, logits, _IMPOSSIBLE)
     size = logits.shape[-1]
     if settings.top_k and settings.top_k < size:
@@ -118,8 +117,9 @@ def choose(logits, uniform, settings):
         kept = ops.where(before < settings.top_p, falling, 2.0)
         least = ops.min(kept, axis=-1, keepdims=True)
         probabilities = ops.where(probabilities < least, 0.0, probabilities)
-    # The token in whose part of [0, sum) the random number falls. A token of
-    # no probability has no part.
+    # Each token has a part of [0, sum), by its probability. The random number
+    # falls into the part of the chosen token. Tokens without probability have
+    # no part.
     ends = ops.cumsum(probabilities, axis=-1)
     place = uniform[:, None] * ends[:, -1:]
     token = ops.sum(ops.cast(ends <= place, "int32"), axis=-1)
@@ -129,19 +129,19 @@ def choose(logits, uniform, settings):
 
 
 def begin(decoder, context, prompt, num_steps):
-    """State before the first new token.
+    """Make the state before the first new token.
 
     Args:
         decoder: Decoder.
         context: dict of `Decoder.read`, of B prompts.
-        prompt: int32 tensor of shape [N, T], N / B rows of each prompt side
-            by side; -1 where there is no token.
+        prompt: int32 tensor of shape [N, T], N / B rows of each prompt side by
+            side; -1 for no token.
         num_steps: int, S.
 
     Returns:
-        dict of tensors: `index` int32 [], steps that are done; `history` int32
-        [N, T + S]; `log_probabilities` float32 [N, S], of the new tokens under
-        the model; `is_done` bool [N]; and the cache.
+        dict of tensors: `index` int32 [], steps so far; `history` int32 [N, T +
+        S]; `log_probabilities` float32 [N, S], of the new tokens under the
+        model; `is_done` bool [N]; and the cache.
     """
     num_rows = ops.shape(prompt)[0]
     unwritten = ops.full([num_rows, num_steps], -1, "int32")
@@ -215,7 +215,7 @@ def _put(rows, column, values):
 
 
 def check_beams(num_beams):
-    """Refuse beam search where its library is not, beside JAX.
+    """Refuse beam search on JAX: its library needs TensorFlow.
 
     Raises:
         ValueError: if there is more than one beam.
@@ -229,29 +229,29 @@ def check_beams(num_beams):
         )
 
 
-# The library gives scores this low to beams without a text.
+# The library's scores of beams without a text are this low.
 _NO_TEXT = -1e6
 
 
 def beam_search(decoder, context, prompt, num_steps, settings, symbols):
-    """The likeliest texts that follow prompts, best first.
+    """Find the likeliest texts that continue prompts, best first.
 
-    Texts that have ended come first; where none has, those after S tokens.
-    Rules, such as `no_repeat_ngram`, give the probability of what they forbid
-    to the other tokens.
+    Ended texts come first; without any, the texts after S tokens. Rules, such
+    as `no_repeat_ngram`, move the probability of forbidden tokens to the
+    others.
 
     Args:
         decoder: Decoder.
         context: dict of `Decoder.read`.
-        prompt: int32 tensor of shape [B, T], -1 where there is no token.
+        prompt: int32 tensor of shape [B, T], -1 for no token.
         num_steps: int, S.
         settings: GenerationSettings.
         symbols: Symbols of `xlnet_tf.generation.settings`.
 
     Returns:
-        (int32 tensor of shape [B, K, S], new tokens, -1 behind the end; float32
+        (int32 tensor of shape [B, K, S], new tokens, -1 after the end; float32
         tensor of shape [B, K], sums of log-probabilities divided by the length
-        penalty; -inf for a text that there is not).
+        penalty; -inf for a missing text).
 
     Source: https://arxiv.org/abs/1609.08144, section 7.
     """
@@ -265,8 +265,8 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
         place = num_prompt + index
         history = cache["history"]
         columns = tf.range(tf.shape(history)[1])
-        # Beam search keeps one type of numbers; float32 holds every id.
-        # That of the prompt is there, perhaps as one without rules.
+        # Beam search stores only one type; float32 holds every id. The prompt's
+        # last token is there already, perhaps without rules.
         is_new = (columns == place - 1) & (index > 0)
         history = tf.where(is_new, tf.cast(token, tf.float32)[:, None], history)
         kept = {
@@ -297,7 +297,7 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
     history = tf.concat([prompt, unwritten], axis=1)
     cache["history"] = tf.cast(history, tf.float32)
     is_static = prompt.shape.is_fully_defined()
-    found, scores = search(
+    beams, scores = search(
         next_logits,
         decoder.config.vocabulary_size,
         settings.num_beams,
@@ -307,7 +307,7 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
         padded_decode=is_static,
         stops_early=settings.early_stopping,
     ).search(token_of(prompt[:, -1]), cache)
-    return _of_ended(found[:, :, 1:], scores, num_steps, settings, symbols)
+    return _of_ended(beams[:, :, 1:], scores, num_steps, settings, symbols)
 
 
 def length_penalty(lengths, alpha):
@@ -343,7 +343,7 @@ def _of_ended(tokens, scores, num_steps, settings, symbols):
     return tf.where(is_text[..., None], tokens, -1), scores
 
 
-# Called while a graph is traced, and defines a class.
+# Called during tracing; it defines a class.
 @tf.autograph.experimental.do_not_convert
 def _search_class():
     from official.nlp.modeling.ops import beam_search as library
@@ -351,7 +351,7 @@ def _search_class():
     keys = library._StateKeys
 
     class Search(library.SequenceBeamSearch):
-        """The library's search, which may stop before the best is certain."""
+        """The library's search, with early stopping."""
 
         def __init__(self, *arguments, stops_early, **kwargs):
             super().__init__(*arguments, **kwargs)

@@ -1,4 +1,4 @@
-"""Settings of generation, and the tokens that end or never enter a text."""
+"""Settings of generation, and special tokens of generated texts."""
 
 import dataclasses
 
@@ -16,40 +16,39 @@ from data_pipeline.tokenization.symbols import SPECIAL_IDS
 class GenerationSettings(settings.Settings):
     """Settings of generation; every field is an option of the command too.
 
-    The likeliest token is taken (greedy search), unless `sample`, or one of
-    `temperature`, `top_k` and `top_p`, asks for a random one, or `num_beams`
-    for beam search.
+    The default is greedy search: each step takes the likeliest token. `sample`,
+    `temperature`, `top_k` or `top_p` switch to random tokens, `num_beams` to
+    beam search.
 
     Args:
-        max_new_tokens: int, tokens that a text gets at most. Default 64.
+        max_new_tokens: int, most new tokens of a text. Default 64.
         min_new_tokens: int, tokens before a text may end. Default 0.
-        num_sequences: int, texts for every prompt, best first; beam search
-            gives fewer where it has found the best before. More than one
-            needs sampling or beams. Default 1.
+        num_sequences: int, texts for every prompt, best first; beam search may
+            find fewer. More than one needs sampling or beams. Default 1.
         sample: bool, draw tokens at random. Default False.
         temperature: float, divides the logits before a token is drawn. Default
             1.
-        top_k: int, draw from so many likeliest tokens; 0 (default) from all.
+        top_k: int, draw from this many likeliest tokens; 0 (default) from all.
         top_p: float, draw from the fewest tokens whose probabilities sum up to
             it. Default 1.
-        repetition_penalty: float, divides positive logits of tokens that were
-            there before, prompt included, and multiplies negative ones (as
-            CTRL, https://arxiv.org/abs/1909.05858, has it). Default 1.
-        no_repeat_ngram: int, size of n-grams that may come only once, prompt
+        repetition_penalty: float, divides positive logits of earlier tokens,
+            prompt included, and multiplies negative ones (as in CTRL,
+            https://arxiv.org/abs/1909.05858). Default 1.
+        no_repeat_ngram: int, size of n-grams that may occur only once, prompt
             included; 0 (default) allows all.
         num_beams: int, beams of beam search. Default 1.
         length_penalty: float, alpha of https://arxiv.org/abs/1609.08144: a
             text's score is its log-probability divided by
             ((5 + tokens) / 6)^alpha. Default 0.
-        early_stopping: bool, stop as soon as `num_beams` texts have ended; by
-            default beam search goes on until no other can be better.
-        stop: tuple of str; a text ends before the first of them.
-        seed: int, of the random tokens; equal seeds draw equal texts, whatever
-            the size of a batch. Default 0.
+        early_stopping: bool, stop as soon as `num_beams` texts have ended. By
+            default beam search continues until no other text can be better.
+        stop: tuple of str; a text ends before the first stop string.
+        seed: int, of the random tokens; equal seeds draw equal texts for any
+            batch size. Default 0.
         max_prompt_tokens: int, longer prompts are refused. Default 4096.
-        segment_length: int, tokens of a prompt that are read at a time, the
-            others being remembered as `memory_length` of the model has it.
-            Default None: a prompt is read at once.
+        segment_length: int, tokens of a prompt read at a time, with earlier
+            ones in memory as far as the model's `memory_length` allows. Default
+            None: all at once.
         batch_size: int, prompts at a time. Default 8.
 
     Raises:
@@ -152,7 +151,8 @@ class Symbols:
     """Special tokens of generated texts.
 
     Attributes:
-        num_pieces: int, pieces of the tokenizer; a model may have more tokens.
+        num_pieces: int, number of the tokenizer's pieces; a model may have more
+            tokens.
         end_ids: tuple of int, tokens that end a text.
     """
 
@@ -164,7 +164,7 @@ class Symbols:
         return np.isin(np.arange(vocabulary_size), self.end_ids)
 
     def blocked(self, vocabulary_size):
-        """bool array [V], tokens that no text gets."""
+        """bool array [V], tokens that are never generated."""
         token = np.arange(vocabulary_size)
         special = np.isin(token, list(SPECIAL_IDS.values()))
         is_end = self.ends(vocabulary_size)

@@ -22,11 +22,11 @@ from xlnet_tf.generation.settings import Symbols
 
 
 class SourceGenerator(TextGenerator):
-    """Generates targets of raw sources.
+    """Generator of targets for raw sources.
 
-    A source is read as in training: what is too long loses its end, and [SEP]
-    stands behind it. `repetition_penalty` and `no_repeat_ngram` look at the
-    target alone.
+    A source is encoded as in training: long sources are truncated at the end,
+    and [SEP] follows. `repetition_penalty` and `no_repeat_ngram` apply only to
+    the target.
 
     Args:
         model: XLNetSeq2Seq.
@@ -47,7 +47,7 @@ class SourceGenerator(TextGenerator):
         """Tokens of a source.
 
         Raises:
-            ValueError: if there are none.
+            ValueError: if there are no tokens.
         """
         token_ids = self.tokenizer.encode(prompt)
         if not token_ids:
@@ -64,7 +64,7 @@ class SourceGenerator(TextGenerator):
 
     def _text(self, row):
         text = super()._text(row)
-        # A target is a text of its own, without a blank in front.
+        # A target is a separate text, without a leading blank.
         text.text = text.text.removeprefix(" ")
         return text
 
@@ -77,7 +77,7 @@ def of_sources(features):
             the left.
 
     Returns:
-        (dict of features, int32 tensor of shape [B, T], -1 but for the last
+        (dict of features, int32 tensor of shape [B, T], -1 except for the last
         token, which is `without_rules`).
     """
     token_ids = features["token_ids"]
@@ -95,19 +95,19 @@ def of_sources(features):
 
 
 def search_targets(model, features, settings, num_pieces):
-    """The likeliest target of each source of a batch, by beam search.
+    """Find the likeliest target of each source, by beam search.
 
-    On JAX, which has none, by greedy search.
+    JAX uses greedy search, because it has no beam search.
 
     Args:
         model: XLNetSeq2Seq.
-        features: dict as `of_sources` takes it.
+        features: dict, see `of_sources`.
         settings: GenerationSettings.
         num_pieces: int, pieces of the tokenizer.
 
     Returns:
-        dict of `tokens` int32 [B, S], -1 behind the end, and
-        `log_probability` float32 [B], natural.
+        dict of `tokens` int32 [B, S], -1 after the end, and `log_probability`
+        float32 [B], natural.
     """
     decoder = make_decoder(model)
     features, history = of_sources(features)
@@ -129,7 +129,7 @@ def search_targets(model, features, settings, num_pieces):
 
 
 def _greedy(decoder, features, history, settings, symbols):
-    """The target of each source by greedy search, as `search_targets`."""
+    """Find targets by greedy search; see `search_targets`."""
     steps = settings.max_new_tokens
     context = decoder.read(features, steps)
     state = extend(
@@ -147,7 +147,7 @@ def decode_targets(tokens, tokenizer):
     """Texts of generated tokens.
 
     Args:
-        tokens: int array [X, S], -1 behind the end.
+        tokens: int array [X, S], -1 after the end.
         tokenizer: data_pipeline Tokenizer.
 
     Returns:

@@ -1,9 +1,9 @@
 """Attention with relative positions and relative segments, for both streams.
 
-The score of query row i for key j is the sum of (a) content by content, (b)
-content by distance, (c) the content bias u by content, (d) the position bias v
-by distance (https://arxiv.org/abs/1901.02860, section 3.3), and of a score
-for whether i and j belong to the same segment
+The score of query row i for key j is the sum of five terms: (a) content by
+content, (b) content by distance, (c) the content bias u by content, (d) the
+position bias v by distance (https://arxiv.org/abs/1901.02860, section 3.3), and
+a score for whether i and j belong to the same segment
 (https://arxiv.org/abs/1906.08237, section 2.5). `kernels/plain.py` has the
 equations.
 
@@ -45,8 +45,8 @@ class AttentionContext:
         distances: EncodedDistances.
         rules: AttentionRules, without dropout.
         kernel: str, see `kernels`. Default "auto".
-        observe: callable that takes the attention weights [B, N, Q, K] of each
-            layer, or None (default).
+        observe: function called with each layer's attention weights [B, N, Q,
+            K], or None (default).
     """
 
     distances: EncodedDistances
@@ -55,7 +55,7 @@ class AttentionContext:
     observe: Any = None
 
     def of_targets(self, num_tokens):
-        """The context of the query stream's rows alone.
+        """Context for the rows of the query stream alone.
 
         Args:
             num_tokens: int or scalar of the backend, T.
@@ -89,13 +89,13 @@ def attention_context(
     """Make the context of a forward pass.
 
     Args:
-        features: dict as `XLNetBackbone` takes it.
+        features: dict, see `XLNetBackbone`.
         target_positions: int32 tensor of shape [B, P], or None.
         config: XLNetConfig.
         dtype: str, of R.
         position_projections: list of the L layers that project R.
-        drop: function that applies dropout to R, or None (default). All rows
-            have one R, and one mask; the released code has one per example.
+        drop: function that applies dropout to R, or None (default). All
+            examples share one mask; the released code draws one per example.
         kernel: str, the attention kernel. Default "auto".
         observe: callable, see `AttentionContext`, or None (default).
         first_half_length: int, see `AttentionRules`. Default 0.
@@ -186,23 +186,24 @@ class RelativeAttention(keras.layers.Layer):
         dropout: float, on the attention probabilities, default 0.
         initializer_range: float, default 0.02.
         biases: AttentionBiases shared with other layers, or None (default) to
-            own one. A config does not hold them: `from_config` of a layer
-            with shared ones needs `biases` beside what `get_config` gives.
+            create its own. They are not in the config: to rebuild a layer with
+            shared biases, pass `biases` to `from_config` as well.
 
     Call arguments:
         rows: float tensor of shape [B, Q, D]: T rows of the content stream,
-            then P of the query stream, or the P alone, as
-            `context.rules.streams` has it.
+            then P of the query stream; the P alone if `context.rules.streams`
+            is "query".
         keys: float tensor of shape [B, K - M, D], content.
         context: AttentionContext.
-        seed: int tensor of shape [2], of the mask of dropout, or None for none.
-        memory: float tensor of shape [B, M, D], further keys in front of the
-            others, or None. No gradient flows to it.
+        seed: int tensor of shape [2], of the dropout mask, or None for no
+            dropout.
+        memory: float tensor of shape [B, M, D], earlier keys, placed first, or
+            None. No gradient flows to it.
 
     Returns:
         float tensor of shape [B, Q, D], before dropout and the residual. A row
-        that may attend to nothing gets zeros, where the released code averages
-        over the masked keys.
+        that may attend to nothing gets zeros; the released code averages over
+        the masked keys.
 
     Source: `rel_attn_core`, `rel_multihead_attn` and `two_stream_rel_attn`.
     """

@@ -33,9 +33,8 @@ from xlnet_tf.model.sizes import sizes_of
 class XLNetBackbone(Backbone):
     """Two-stream Transformer-XL (https://arxiv.org/abs/1906.08237).
 
-    `rematerialize` and `attention_kernel` say how the model is computed, not
-    what: the numbers are the same. They are attributes too, and files do not
-    keep them.
+    `rematerialize` and `attention_kernel` change speed and memory, not the
+    results. They are attributes too. Files do not store them.
 
     Args:
         config: XLNetConfig. Its fields may be given by name instead.
@@ -43,9 +42,9 @@ class XLNetBackbone(Backbone):
         rematerialize: bool, recompute the layers for the gradient instead of
             keeping their inner results: less memory, more time. Default False.
         attention_kernel: str, "plain" (readable, automatic differentiation),
-            "memory_efficient" (keeps one tensor of scores), "fused" (keeps
-            none by key; of TPUs, and of GPUs on JAX), or "auto" (default):
-            "fused" where it has such a chip, else "memory_efficient".
+            "memory_efficient" (keeps one tensor of scores), "fused" (stores no
+            scores by key; for TPUs, and for GPUs on JAX), or "auto" (default):
+            "fused" on such a chip, else "memory_efficient".
 
     Call arguments:
         features: dict; all optional but `token_ids`.
@@ -58,36 +57,36 @@ class XLNetBackbone(Backbone):
                 context: the compact form of `perm_mask`.
             target_mapping: [B, P, T], one-hot rows.
             target_positions: int32 [B, P], below T: the compact form.
-            is_reversed: bool [B], True = this row reads backwards.
+            is_reversed: bool [B], True = the model reads this row backwards.
             memories: tuple of L tensors of shape [B, M, D].
             memory_mask: bool [B, M], 1 = a real remembered token.
             dropout_seed: int32 [2]; equal seeds drop equal values.
         training: bool, whether dropout is applied.
         streams: "both" (default), or "query" to leave `content` out: the last
-            layer then computes the rows of the targets alone.
-        layer_inputs: bool, whether to give what each layer read instead of
-            memories, as generation needs it. Default False.
-        attention_weights: bool, whether to give the probabilities of attention
+            layer then computes only the rows of the targets.
+        layer_inputs: bool, whether to return the input of each layer instead of
+            memories, for generation. Default False.
+        attention_weights: bool, whether to return the attention probabilities
             too. The layers are then not recomputed. Default False.
-        first_half_length: int, a promise that content rows of the first so
-            many tokens, and targets there, may see none of the tokens behind,
-            as in records with a half that is reused. Distances that are then
-            unused are not projected, and "memory_efficient", and "fused" on a
-            GPU, leave these scores out. Outputs are wrong where the promise
-            does not hold. Default 0, no promise.
+        first_half_length: int, length of a prefix whose content rows and
+            targets cannot see the tokens after it, as in records with a reused
+            half. Unused distances are then not projected. "memory_efficient",
+            and "fused" on a GPU, skip the masked scores. Outputs are wrong if a
+            mask lets these rows see tokens after the prefix. Default 0, no
+            assumption.
 
     Returns:
         dict: `content` [B, T, D]; `query` [B, P, D] if targets are given;
         `memories`, L tensors of shape [B, M, D], and `memory_mask` bool [B, M]
         (if the inputs had a mask) if `memory_length` is positive; or
-        `layer_inputs`, L tensors of shape [B, T, D], if they are asked for;
-        and if asked for `attention_weights`, L tensors [B, N, T + P, M + T],
-        before dropout: rows of the content stream, then of the query stream
-        (alone in the last layer if `streams` is "query").
+        `layer_inputs`, L tensors of shape [B, T, D], if requested; and, if
+        requested, `attention_weights`, L tensors [B, N, T + P, M + T], before
+        dropout: rows of the content stream, then of the query stream (alone in
+        the last layer if `streams` is "query").
 
     Raises:
-        ValueError: if features are missing or do not fit together, the query
-            stream is asked for without targets, or an argument is unknown.
+        ValueError: if features are missing or do not fit each other, the query
+            stream is requested without targets, or an argument is unknown.
 
     Source: `transformer_xl` of the released code.
 
@@ -196,7 +195,7 @@ class XLNetBackbone(Backbone):
         return outputs | self._memory_outputs(kept, features)
 
     def _run_layers(self, rows, features, context, seed, streams, layer_inputs):
-        """All layers: (rows, list of L new memories, or inputs of layers)."""
+        """Run all layers: (rows, list of L new memories, or layer inputs)."""
         config = self.config
         num_tokens = sizes_of(features["token_ids"])[1]
 

@@ -24,23 +24,23 @@ from xlnet_tf.weights.preset import split_overrides
 class Backbone(Preset, BaseModel):
     """Embeddings and L blocks, without a head; base of the backbones.
 
-    A subclass makes its blocks in `make_block`, its further layers in
-    `make_layers` and `build_layers`, and has the equations in `call`.
+    A subclass creates its blocks in `make_block` and its other layers in
+    `make_layers` and `build_layers`. The equations are in `call`.
 
     Attributes:
         config_class: class of the config.
-        has_query_stream: bool, whether the call gives rows for targets apart.
+        has_query_stream: bool, whether targets have rows of their own.
         takes_position_ids: bool, whether several tokens may have one position.
         kind: str, the name of the model for users.
-        attention_kernels: tuple of str, the kernels that `attention_kernel`
-            may name, beside "auto".
-        kept_widths: ints, how many vectors of length D, and of the length of
-            the feed-forward, a layer keeps of each row for the gradient.
+        attention_kernels: tuple of str, values of `attention_kernel` besides
+            "auto".
+        kept_widths: two ints, vectors of length D and of the feed-forward dim
+            that a layer stores per row for the gradient.
         config: object of `config_class`.
         seed: int or None, of `seed_generator`.
         rematerialize: bool, whether layers are recomputed for the gradient.
         attention_kernel: str.
-        num_bias_heads: int, heads of a bias of the scores by position that all
+        num_bias_heads: int, heads of a position bias of the scores that all
             layers share.
     """
 
@@ -97,7 +97,7 @@ class Backbone(Preset, BaseModel):
         """Make the layers besides the token embedding and the blocks."""
 
     def make_block(self, name):
-        """Make a layer of the model, of this name."""
+        """Make the block with this name."""
         raise NotImplementedError
 
     def build_layers(self):
@@ -129,19 +129,19 @@ class Backbone(Preset, BaseModel):
 
     @classmethod
     def config_of(cls, config, kwargs):
-        """The config of the arguments of a constructor, and the others.
+        """Split a constructor's arguments into the config and the others.
 
         Args:
-            config: object of `config_class`, or None where `kwargs` has its
+            config: object of `config_class`, or None if `kwargs` has its
                 fields.
             kwargs: dict.
 
         Returns:
-            (object of `config_class`, dict of the arguments that are none of
-            its fields).
+            (object of `config_class`, dict of the other arguments).
 
         Raises:
-            TypeError: if a config is missing, given twice, or of another model.
+            TypeError: if a config is missing, given twice, or for another
+                model.
         """
         names = cls.config_class.field_names()
         fields = {k: v for k, v in kwargs.items() if k in names}
@@ -162,11 +162,11 @@ class Backbone(Preset, BaseModel):
         return (*way, *super().computation())
 
     def predict(self, x, *args, **kwargs):
-        """`keras.Model.predict`, of features that are checked first."""
+        """`keras.Model.predict`, after a check of the features."""
         return super().predict(self.checked(x), *args, **kwargs)
 
     def predict_on_batch(self, x):
-        """`keras.Model.predict_on_batch`, of features checked first."""
+        """`keras.Model.predict_on_batch`, after a check of the features."""
         return super().predict_on_batch(self.checked(x))
 
     @property
@@ -183,10 +183,10 @@ class Backbone(Preset, BaseModel):
         return embedding.embeddings
 
     def dropout_seed(self, features):
-        """The seed of a step: from the features, or the generator's next.
+        """The seed of a step: from the features, or else the generator.
 
         Args:
-            features: dict as the call takes.
+            features: dict, see the call arguments.
 
         Returns:
             int tensor of shape [2].
@@ -197,24 +197,24 @@ class Backbone(Preset, BaseModel):
         return seed_of_replica(self.seed_generator.next())
 
     def run_blocks(self, run, rows, seed, others, keep=None, observed=False):
-        """Run the blocks one after the other, or recompute them if told to.
+        """Run the blocks one after the other; recompute them if configured.
 
         Args:
-            run: function of (block, its seeds, rows, *others of this layer) to
-                the next rows.
+            run: function of (block, its seeds, rows, *others of this layer)
+                that returns the next rows.
             rows: float tensor of shape [B, Q, D], of the embeddings.
             seed: int tensor of shape [2], or None for no dropout.
-            others: L lists of tensors, further inputs of each layer that
-                gradients flow to.
-            keep: function of a layer's (rows, *others) to what is returned of
-                them, or None (default).
-            observed: bool, whether `run` hands out what is computed inside.
+            others: L lists of tensors, other inputs of each layer, with
+                gradients.
+            keep: function of a layer's (rows, *others) that returns a value to
+                collect, or None (default).
+            observed: bool, whether `run` passes on inner results.
 
         Returns:
             (float tensor of shape [B, Q, D], list of the L values of `keep`).
         """
-        # There is a gradient, and a seed, in training alone. What is observed
-        # cannot leave what is computed again.
+        # Only training has a gradient and a seed. Inner results cannot leave a
+        # function that is recomputed.
         recomputes = self.rematerialize and seed is not None and not observed
         all_seeds = seeds_of_layers(seed, len(self.blocks))
         kept = []
@@ -236,14 +236,13 @@ class Backbone(Preset, BaseModel):
     ) -> int:
         """Estimate the activations that one training step keeps in memory.
 
-        For every layer the activations kept for the backward pass, or its
-        inputs alone if it is recomputed; for one layer at a time the scores
-        and probabilities of attention. Weights, their gradients, the
-        optimizer and logits are not counted.
+        The sum covers the activations of every layer, or only its inputs if it
+        is recomputed, and the attention scores and probabilities of one layer.
+        It leaves out weights, their gradients, the optimizer and logits.
 
         Args:
-            batch_size, num_tokens, num_targets: ints, B, T and P. Targets have
-                rows in a query stream alone.
+            batch_size, num_tokens, num_targets: ints, B, T and P. Only a query
+                stream has rows for targets.
 
         Returns:
             int, bytes.

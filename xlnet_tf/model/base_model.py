@@ -29,9 +29,9 @@ from xlnet_tf.weights.lora.model import enable_lora
 class BaseModel(keras.Model):
     """Base of the models: files, copies, compiled functions and exports.
 
-    Frozen layers stay frozen, quantized ones quantized, and adapters (LoRA)
-    what they are, in files and copies. What `fit`, `evaluate` and `predict`
-    compiled is compiled again where `computation` changed.
+    Files and copies preserve frozen layers, quantized layers and adapters
+    (LoRA). `fit`, `evaluate` and `predict` compile again after a change of
+    `computation`.
     """
 
     def __init__(self, **kwargs):
@@ -45,7 +45,7 @@ class BaseModel(keras.Model):
         return super().__call__(*args, **kwargs)
 
     def checked(self, x):
-        """The same features or data set; see `check_values`, `check_data_set`.
+        """Check features or a data set; see `check_values`, `check_data_set`.
 
         Raises:
             ValueError: if features have wrong types or values.
@@ -58,7 +58,7 @@ class BaseModel(keras.Model):
 
     @functools.cached_property
     def input(self):
-        """The features that `output` reads: dict of str to keras.Input."""
+        """Input features of `output`: dict of str to keras.Input."""
         return {
             name: keras.Input(spec.shape[1:], dtype=spec.dtype, name=name)
             for name, spec in self.input_signature().items()
@@ -103,19 +103,19 @@ class BaseModel(keras.Model):
         return "int32"
 
     def build(self, input_shape=None):
-        """Do nothing: the config alone decides every shape."""
+        """Do nothing: the config fixes every shape."""
 
     def get_build_config(self):
-        """Nothing: the config alone decides every shape."""
+        """None: the config fixes every shape."""
 
     def finish_layers(self):
         """Apply `trainable=False` of the constructor to layers made after it.
 
-        A subclass that makes layers after its base did calls it again.
+        A subclass that makes layers after its base class calls it again.
 
         Returns:
-            bool, whether the `keras.RematScope` in which the model is made
-            recomputes it.
+            bool, whether the surrounding `keras.RematScope` recomputes the
+            model.
         """
         if not self.trainable:
             set_trainable(self, False)
@@ -149,7 +149,7 @@ class BaseModel(keras.Model):
         return before != now
 
     def forget_compiled(self):
-        """Drop what `fit`, `evaluate` and `predict` have compiled."""
+        """Drop the compiled functions of `fit`, `evaluate` and `predict`."""
         self.train_function = self.test_function = self.predict_function = None
 
     def quantize(self, mode=None, config=None, **kwargs):
@@ -170,7 +170,7 @@ class BaseModel(keras.Model):
         super().quantize(mode, config=config, **kwargs)
 
     def default_lora_layer_names(self):
-        """list of str, the layers that `enable_lora` adapts: all it can."""
+        """list of str, all layers that `enable_lora` can adapt."""
         layers = adaptable_layers(getattr(self, "backbone", self))
         return list(dict.fromkeys(layer.name for layer in layers.values()))
 
@@ -183,9 +183,9 @@ class BaseModel(keras.Model):
         """Freeze the backbone and add adapters to its dense layers.
 
         Kernels are then kernel + alpha / rank * a @ b
-        (https://arxiv.org/abs/2106.09685); b is 0 at first, so that outputs
-        stay what they are. The head of a task is trained as before. Call it
-        before `compile`, in the scope of the model's strategy if it has one.
+        (https://arxiv.org/abs/2106.09685); b is 0 at first, so that outputs do
+        not change. A task's head stays trainable. Call it before `compile`, in
+        the scope of the model's strategy if it has one.
 
         Args:
             rank: int, length of the axis between a and b.
@@ -202,22 +202,23 @@ class BaseModel(keras.Model):
         enable_lora(backbone, rank, target_layer_names, alpha)
 
     def save_lora_weights(self, filepath: str | os.PathLike) -> None:
-        """Write the adapters alone, and the head of a task.
+        """Write the adapters, and the head of a task.
 
         Args:
             filepath: str or path, ending in ".lora.h5".
 
         Raises:
-            ValueError: if there are no adapters, or the path ends otherwise.
+            ValueError: if there are no adapters, or the path has another
+                ending.
         """
         save_adapters(self, filepath)
 
     def load_lora_weights(self, filepath: str | os.PathLike) -> None:
-        """Read what `save_lora_weights` wrote; enable LoRA where it is off.
+        """Load a file of `save_lora_weights`; enable LoRA if it is off.
 
         Args:
-            filepath: str or path. A task reads the head of a task too; its
-                `backbone.load_lora_weights` the adapters alone.
+            filepath: str or path. A task loads its head too; its
+                `backbone.load_lora_weights` loads only the adapters.
 
         Raises:
             FileNotFoundError: if there is no such file.
@@ -229,7 +230,7 @@ class BaseModel(keras.Model):
     def without_lora(self):
         """A copy of the model whose adapters are merged into its kernels.
 
-        Nothing of its backbone is frozen.
+        No layer of its backbone is frozen.
 
         Returns:
             A model of this class.
@@ -240,7 +241,7 @@ class BaseModel(keras.Model):
         return copy
 
     def input_signature(self):
-        """Features that `export` takes: dict of str to keras.InputSpec."""
+        """Features of an export: dict of str to keras.InputSpec."""
         names = ("token_ids", "segment_ids", "padding_mask")
         return {
             name: keras.InputSpec(shape=(None, None), dtype="int32")
@@ -255,14 +256,14 @@ class BaseModel(keras.Model):
         input_signature=None,
         **kwargs,
     ):
-        """`keras.Model.export`, of the features in `input_signature()`.
+        """`keras.Model.export`, by default with `input_signature()`.
 
         Args:
             filepath, format, verbose, kwargs: see there.
-            input_signature: features that the export takes, by default int32
+            input_signature: features of the exported model. Default: int32
                 `token_ids`, `segment_ids` and `padding_mask` of any B and T,
-                and further ones of the task; then no memories are given. For
-                raw strings see `saved_models.export_model`.
+                and the task's own; no memories. For raw strings see
+                `saved_models.export_model`.
         """
         backbone = getattr(self, "backbone", self)
         config = backbone.config
@@ -277,7 +278,7 @@ class BaseModel(keras.Model):
             ]
             reads_segments = getattr(self, "segment_length", None)
             if config.memory_length and not reads_segments:
-                # A SavedModel gives tensors by name, no tuples.
+                # A SavedModel returns tensors by name, no tuples.
                 backbone.config = config.replace(memory_length=0)
         try:
             return super().export(
@@ -311,5 +312,5 @@ class BaseModel(keras.Model):
 
     @classmethod
     def from_arguments(cls, arguments):
-        """Make the model of a dict of arguments, as `get_config` has them."""
+        """Make the model from a dict of arguments, see `get_config`."""
         return cls(**arguments)

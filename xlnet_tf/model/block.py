@@ -1,4 +1,4 @@
-"""One layer of XLNet, and what it shares with one of BERT.
+"""One layer of XLNet, and its base class, shared with BERT.
 
 Shapes: B batch, Q = T + P rows, K keys, D model dim, F feed-forward dim.
 """
@@ -14,7 +14,7 @@ from xlnet_tf.weights.lora.layers import AdaptableDense
 class PostNormBlock(keras.layers.Layer):
     """Attention, then a feed-forward, each with a residual and a layer norm.
 
-    A subclass computes the attention in `call` and returns `finish` of it.
+    A subclass computes the attention in `call` and returns `finish(...)`.
 
     Args:
         config: XLNetConfig or BertConfig.
@@ -68,13 +68,13 @@ class PostNormBlock(keras.layers.Layer):
         self.built = True
 
     def finish(self, rows, attended, seeds=None):
-        """The output of the layer, given what attention gave.
+        """Apply residuals, layer norms and feed-forward to attention's output.
 
         Args:
             rows: float tensor of shape [B, Q, D], the input of the layer.
             attended: float tensor of shape [B, Q, D].
-            seeds: int tensor of shape [4, 2] of `seeds_of_layers`, of which the
-                first is attention's, or None (default) for no dropout.
+            seeds: int tensor of shape [4, 2] of `seeds_of_layers`, the first
+                for attention, or None (default) for no dropout.
 
         Returns:
             float tensor of shape [B, Q, D].
@@ -97,7 +97,7 @@ class PostNormBlock(keras.layers.Layer):
         return self.output_norm(rows + drop_inner(inner))
 
     def _dropouts(self, rows, seeds):
-        """list of functions that drop, in the order of their use."""
+        """list of dropout functions, in the order of their use."""
         count = 3 if self.drops_activation else 2
         if seeds is not None:
             seeds = seeds[1 : count + 1]
@@ -114,7 +114,7 @@ class XLNetBlock(PostNormBlock):
 
     Call arguments:
         rows: float tensor of shape [B, Q, D], content rows, then query rows.
-        keys, context, memory: as `RelativeAttention` takes them.
+        keys, context, memory: see `RelativeAttention`.
         seeds: int tensor of shape [4, 2] of `seeds_of_layers`, or None for no
             dropout.
 
@@ -122,7 +122,8 @@ class XLNetBlock(PostNormBlock):
         float tensor of shape [B, Q, D].
 
     Source: `post_attention` and `positionwise_ffn` of the released code, which
-    applies dropout after the activation too, where the paper's table says 0.
+    applies dropout after the activation too; the rate there is 0 in the paper's
+    table.
     """
 
     drops_activation = True

@@ -2,7 +2,7 @@
 
 import keras
 
-# JAX compiles a function for each shape, TensorFlow for most at once.
+# JAX compiles a function for each shape, TensorFlow for many shapes at once.
 _STEP = 32
 
 
@@ -11,9 +11,9 @@ def compiled(function, model, relaxes=True):
 
     Args:
         function: of trees of tensors.
-        model: keras.Model, of whose variables it reads the present values.
-        relaxes: bool, whether TensorFlow compiles once for all sizes after it
-            met two. Default True.
+        model: keras.Model, whose current variable values each call uses.
+        relaxes: bool, whether TensorFlow compiles for unknown sizes after it
+            has met several. Default True.
 
     Returns:
         function of the same arguments.
@@ -40,7 +40,7 @@ def compiled(function, model, relaxes=True):
 
 
 def common_length(length):
-    """A length to pad to, of which there are few where each is compiled.
+    """Length to pad to: one of a few if each length is compiled.
 
     Args:
         length: int.

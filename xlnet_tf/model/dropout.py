@@ -5,10 +5,10 @@ recomputed layer and each replica draw reproducible values, with no state in
 the layers.
 
 The mask is a hash of its seed and of an element's index, two multiplications
-each. A compiler fuses it into the operation that reads the mask, in the
-forward and again in the backward pass, so that no random number is stored; the
-counter-based generators of TensorFlow and JAX cost several times the other
-element-wise work of a layer.
+each. A compiler fuses it into the operation that reads the mask, in the forward
+and again in the backward pass, so that no random number is stored. The
+counter-based generators of TensorFlow and JAX cost several times as much as the
+other element-wise work of a layer.
 
 Seeds form a chain: step -> segment -> layer -> mask. `fold_in` hashes each from
 the one before and a number. No two masks have the same seed.
@@ -29,22 +29,22 @@ MULTIPLIER_2 = 0x846CA68B
 GOLDEN = 0x9E3779B9  # 2**32 / golden ratio
 _PLASTIC = 0xC13FA9A9  # 2**32 / plastic number, odd
 
-# Numbers of the masks of a backbone and its head; its layers have those from 0
-# on, and each of them a few masks of its own, from 0 on too.
+# Numbers of the masks of a backbone and its head. The layers use numbers from 0
+# on, and each layer numbers its own masks from 0 on.
 EMBEDDING_MASK, POSITION_MASK, OUTPUT_MASK, HEAD_MASK = -1, -2, -3, -4
 _MASKS_OF_LAYER = 4
 
 
 def _uint32(number):
-    # Of an int, TensorFlow would make a constant and cast it.
+    # TensorFlow would turn an int into a constant and cast it.
     return ops.convert_to_tensor(np.uint32(number & 0xFFFFFFFF))
 
 
 def _mixer():
     """Make a function that mixes a uint32 tensor by "lowbias32".
 
-    Every bit of its result depends on all bits. All its calls share the
-    constants, because each operation takes its time to trace and to compile.
+    Every bit of its result depends on all bits. All calls share the constants,
+    because each operation adds time to trace and to compile.
     """
     shift_1, shift_2 = _uint32(16), _uint32(15)
     multiplier_1, multiplier_2 = _uint32(MULTIPLIER_1), _uint32(MULTIPLIER_2)
@@ -74,8 +74,8 @@ def fold_in(seed, number):
 
     Args:
         seed: int tensor of shape [..., 2], or None for no dropout.
-        number: int, or int tensor, whose shape and the axes of `seed` but the
-            last are broadcast; distinct numbers give distinct seeds.
+        number: int, or int tensor; its shape is broadcast with the axes of
+            `seed` but the last. Distinct numbers give distinct seeds.
 
     Returns:
         uint32 tensor of shape [..., 2]; None if `seed` is None.
@@ -83,8 +83,8 @@ def fold_in(seed, number):
     if seed is None:
         return None
     mix = _mixer()
-    # uint32 is what every backend takes as a seed. With one of its two words
-    # fixed the result is one-to-one in the other; all bits depend on all.
+    # Every backend accepts uint32 seeds. If one of the two words is fixed, the
+    # result is one-to-one in the other. Every bit depends on all bits.
     first, second = ops.unstack(ops.cast(seed, "uint32"), 2, axis=-1)
     first = mix(first + _product(number, GOLDEN))
     second = second + _product(number, _PLASTIC)
@@ -113,14 +113,14 @@ def seeds_of_layers(seed, num_layers):
 
 
 def seed_of_replica(seed):
-    """Derive the seed of this replica from one that all replicas have.
+    """Derive the seed of this replica from the seed of the step.
 
     Args:
         seed: int tensor of shape [2].
 
     Returns:
-        int tensor of shape [2]: of each replica of a `tf.distribute.Strategy`
-        its own; `seed` itself where there is one replica.
+        int tensor of shape [2], different for each replica of a
+        `tf.distribute.Strategy`; `seed` itself with one replica.
     """
     if keras.backend.backend() != "tensorflow":
         return seed
@@ -166,13 +166,13 @@ def hash_rows(lengths, seeds, mix=None):
     first, second = ops.unstack(seeds, 2, axis=-1)
     index = ops.arange(math.prod(lengths), dtype="int32")
     index = ops.reshape(ops.cast(index, "uint32"), [*lengths, 1])
-    # Once a row, with all 64 bits of the seed.
+    # Once for each row, with all 64 bits of the seed.
     return mix(ops.bitwise_xor(mix(index + first), second))
 
 
 def _bits_of_rows(rows, width, mix):
     """uint32 [..., W], the random bits of rows of `hash_rows`."""
-    if isinstance(width, int):  # a constant takes no time to trace
+    if isinstance(width, int):  # a constant costs no tracing
         column = np.arange(width, dtype="uint32") * np.uint32(GOLDEN)
         column = ops.convert_to_tensor(column)
     else:
@@ -197,7 +197,7 @@ def keep_mask_of_rows(rows, width, rate, mix=None):
 
 
 def least_kept(rate):
-    """Return the smallest of the 32-bit hashes that are kept, int.
+    """Return the smallest 32-bit hash that is kept, int.
 
     Args:
         rate: float in [0, 1), the share that is dropped.
@@ -243,13 +243,13 @@ def _drop(inputs, keep, rate):
 
 
 def dropouts(count, rate, seeds, lengths):
-    """Make the dropout functions of a layer, whose masks have equal rows.
+    """Make the dropout functions of a layer, with masks of equal rows.
 
-    Their rows are hashed together, because each operation takes its time to
-    trace and to compile; the masks are those of `dropout`.
+    Their rows are hashed together, because each operation adds time to trace
+    and to compile. `dropout` makes the same masks.
 
     Args:
-        count: int, of masks.
+        count: int, number of masks.
         rate: float in [0, 1), the share that is zeroed.
         seeds: int tensor of shape [count, 2], of `fold_in`, one for each mask,
             or None for no dropout.
@@ -257,7 +257,7 @@ def dropouts(count, rate, seeds, lengths):
             each tensor but its last.
 
     Returns:
-        list of functions of a float tensor of shape [*lengths, W] to another.
+        list of functions from a float tensor of shape [*lengths, W] to another.
     """
     if seeds is None or not rate:
         return [lambda inputs: inputs] * count

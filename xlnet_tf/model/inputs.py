@@ -26,7 +26,7 @@ _FEATURES = (
     "memory_mask",
     "dropout_seed",
 )
-# Features that XLNet does not read; without them the result would be wrong.
+# Features that XLNet cannot use; ignoring them would give wrong results.
 _NOT_OF_XLNET = {
     "is_pseudo": "pseudo tokens share positions",
     "position_ids": "its positions are relative",
@@ -44,9 +44,9 @@ _ARGUMENTS_OF_OTHERS = {
     "output_attentions": "attention_weights",
     "output_hidden_states": "layer_inputs",
 }
-# Labels whose names resemble a feature's.
+# Labels with names that resemble a feature.
 _LABELS = ("start_position", "start_positions")
-# Two forms of the same feature, one of which would be ignored.
+# Two forms of the same feature; one would be ignored.
 _EITHER = (
     ("factorization_rank", "perm_mask"),
     ("target_positions", "target_mapping"),
@@ -63,7 +63,7 @@ _AXES = {
     "target_mapping": "BPT",
     "is_reversed": "B",
 }
-# Features, and labels beside them, that are read as bool.
+# Features and labels that are read as bool.
 _MASKS = (
     "padding_mask",
     "perm_mask",
@@ -94,17 +94,17 @@ def check_features(features, config):
     """Check the features and cast them to the types of the layers.
 
     Args:
-        features: dict as `XLNetBackbone` takes it, or `token_ids` alone.
+        features: dict, see `XLNetBackbone`, or `token_ids` alone.
         config: XLNetConfig.
 
     Returns:
-        dict without None; with `is_reversed` if the config reverses half of
-        the batch.
+        dict without None values; with `is_reversed` if the config reverses half
+        of the batch.
 
     Raises:
-        ValueError: if features are missing, misspelt, given in two forms, or
-            do not fit the config, or the config reverses half of an odd number
-            of rows.
+        ValueError: if features are missing, misspelt, given in two forms, or do
+            not fit the config; or if the config reverses half of the batch and
+            the number of rows is odd.
     """
     features = given_features(features)
     refuse_features(features, "XLNetBackbone", _NOT_OF_XLNET)
@@ -117,7 +117,7 @@ def check_features(features, config):
 
 
 def _check_memories(features, config):
-    """Refuse memories that are not those of the layers and rows."""
+    """Refuse memories that do not fit the layers and rows."""
     memories = features.get("memories")
     if memories is None:
         return
@@ -147,14 +147,14 @@ def given_features(features):
     """The features that are not None, with `token_ids` int32 of shape [B, T].
 
     Args:
-        features: dict as a backbone takes it, or `token_ids` alone.
+        features: dict, see the backbones, or `token_ids` alone.
 
     Returns:
         dict.
 
     Raises:
-        ValueError: if a feature is misspelt or given in two forms, or
-            `token_ids` is missing, or one has another shape than it must.
+        ValueError: if a feature is misspelt, given in two forms or has a wrong
+            shape, or `token_ids` is missing.
     """
     features = as_features(features)
     features = {k: v for k, v in features.items() if v is not None}
@@ -170,7 +170,7 @@ def given_features(features):
 
 
 def _check_shapes(features):
-    """Refuse features whose axes are not those of `token_ids`."""
+    """Refuse features with other axes than `token_ids`."""
     shape = tuple(features["token_ids"].shape)
     if len(shape) != 2 or shape[1] == 0:
         raise ValueError(
@@ -184,7 +184,7 @@ def _check_shapes(features):
 
 
 def check_shape(name, value, axes, expected):
-    """Refuse a feature of another shape; None is fine, and as a size too."""
+    """Refuse a feature of another shape; None fits, and as a size too."""
     shape = getattr(value, "shape", None)
     if shape is None or getattr(shape, "ndims", 0) is None:
         return
@@ -208,7 +208,7 @@ def refuse_arguments(names):
         names: names of the arguments that were given, str.
 
     Raises:
-        TypeError: if one is such a name, or that of a feature.
+        TypeError: if one is such a name, or the name of a feature.
     """
     for name in names:
         if name in _ARGUMENTS_OF_OTHERS:
@@ -231,10 +231,10 @@ def refuse_features(features, backbone, reasons):
     Args:
         features: dict.
         backbone: str, name of its class.
-        reasons: dict of the names of such features to reasons.
+        reasons: dict, the reason for each name of such a feature.
 
     Raises:
-        ValueError: with the first of them.
+        ValueError: for the first of them.
     """
     for name, reason in reasons.items():
         if name in features:
@@ -298,26 +298,26 @@ def find_target_positions(features):
 
 
 def check_values(features, config, of_tasks):
-    """Refuse wrong types and shapes, and wrong values where they are known.
+    """Refuse wrong types and shapes, and wrong values if they are known.
 
-    Called before Keras makes tensors of them: JAX cuts integers to 32 bits,
-    and Keras has no words for lists and for features of other rows.
+    This runs before Keras makes tensors of them: JAX cuts integers to 32 bits,
+    and Keras' errors do not explain lists or unequal numbers of rows.
 
     Args:
-        features: dict as a model takes it, or `token_ids` alone.
+        features: dict of a model's features, or `token_ids` alone.
         config: XLNetConfig or BertConfig.
-        of_tasks: bool, whether features and labels that tasks alone read are
-            checked too; the others are passed over.
+        of_tasks: bool, whether to check also features and labels that only
+            tasks read; otherwise they are ignored.
 
     Raises:
-        ValueError: with the first of them.
+        ValueError: for the first of them.
     """
     if of_tasks and isinstance(features, (list, tuple)):
-        return  # no features: `fit_input` says what a list must hold
+        return  # no features: `fit_input` checks lists
     features = _read(features, of_tasks)
     shape = getattr(features.get("token_ids"), "shape", None)
     num_tokens = shape[-1] if shape and len(shape) else None
-    if shape and (len(shape) == 2 or not of_tasks):  # those of choices have 3
+    if shape and (len(shape) == 2 or not of_tasks):  # choices have 3
         _check_forms(features)
         _check_shapes(features)
         if config.layout == "xlnet":
@@ -350,19 +350,18 @@ def check_values(features, config, of_tasks):
 
 
 def check_data_set(data, config, of_tasks):
-    """A data set that stops with an error at an integer out of its range.
+    """Make a data set that raises at an integer out of its range.
 
     The check is part of the data set, because a compiled step cannot raise:
     it would cut the integer to 32 bits, and XLA would read another token.
 
     Args:
-        data: tf.data.Dataset of features, or of tuples whose first part they
-            are.
+        data: tf.data.Dataset of features, or of tuples that begin with them.
         config, of_tasks: see `check_values`.
 
     Returns:
-        tf.data.Dataset of the same elements, of which one with such an integer
-        raises InvalidArgumentError; `data` itself if it is distributed.
+        tf.data.Dataset of the same elements; one with such an integer raises
+        InvalidArgumentError. `data` itself if it is distributed.
 
     Raises:
         ValueError: if features have wrong types.
@@ -399,7 +398,7 @@ def check_data_set(data, config, of_tasks):
 
 
 def _read(features, of_tasks):
-    """The features as a dict, for a backbone without what it does not read."""
+    """The features as a dict; for a backbone only its own features."""
     features = as_features(features)
     if of_tasks:
         return features
@@ -407,10 +406,10 @@ def _read(features, of_tasks):
 
 
 def _ranges(config, num_tokens):
-    """The least and the most value of features that are integers, by name."""
+    """Smallest and largest value of integer features, by name."""
     token = 0, config.vocabulary_size - 1
     last = _INT32.max if num_tokens is None else num_tokens - 1
-    # An XLNet compares segments, and a BERT has an embedding of each.
+    # XLNet compares segments; BERT has an embedding for each.
     first = _INT32.min if config.layout == "xlnet" else 0
     return {
         "token_ids": token,
@@ -426,7 +425,7 @@ def _ranges(config, num_tokens):
 
 
 def _values_of(features, name, kinds):
-    """The values of a feature if they are known; refuses other types."""
+    """Values of a feature if they are known; other types are refused."""
     value = features.get(name)
     if isinstance(value, (list, tuple, str, int, float)):
         raise ValueError(
@@ -452,14 +451,14 @@ def _values_of(features, name, kinds):
 
 
 def known_values(tensor):
-    """The values of a tensor as an array; None while a graph is made."""
+    """Values of a tensor as an array; None while a graph is traced."""
     try:
         values = np.asarray(tensor)
-    # Raised for tensors without values by TensorFlow, JAX and Keras, and for
-    # those of several machines.
+    # TensorFlow, JAX and Keras raise these for tensors without values, and for
+    # tensors on several machines.
     except (TypeError, ValueError, NotImplementedError, RuntimeError):
         return None
-    # What is no tensor, such as the type and the shape of one, is an object.
+    # Anything but a tensor, such as a type and shape, becomes an object.
     return None if values.dtype == object else values
 
 
@@ -479,7 +478,7 @@ def check_streams(streams, target_positions, features):
 
 
 def check_first_half(length, num_tokens):
-    """Refuse a first half that is no part of the tokens."""
+    """Refuse a first half that is longer than the tokens."""
     known = num_tokens if isinstance(num_tokens, int) else length + 1
     if not 0 <= length < known:
         raise ValueError(

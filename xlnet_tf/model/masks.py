@@ -1,4 +1,4 @@
-"""Attention masks: who may attend to whom.
+"""Attention masks.
 
 Inside the model a mask is bool and True means may attend. The released
 polarity (1 = may NOT attend) exists only in the feature `perm_mask`.
@@ -11,7 +11,7 @@ from keras import ops
 from xlnet_tf.model.sizes import is_zero
 from xlnet_tf.model.sizes import sizes_of
 
-# `factorization_rank` of the tokens that are given, before step 0.
+# `factorization_rank` of context tokens, before step 0.
 CONTEXT_RANK = -1
 
 
@@ -19,8 +19,8 @@ def permutation_masks(factorization_rank, target_positions=None):
     """Masks of both streams under a factorization order.
 
     The content stream of a token sees the token itself and all earlier tokens
-    in the order; its query stream must predict the token, so it sees the
-    earlier tokens only (https://arxiv.org/abs/1906.08237, section 2.3). For the
+    in the order. Its query stream must predict the token, so it sees only the
+    earlier tokens (https://arxiv.org/abs/1906.08237, section 2.3). For the
     order 3 -> 2 -> 4 -> 1 of figure 1, `factorization_rank` is [3, 1, 0, 2] and
 
         content  1 1 1 1      query  0 1 1 1
@@ -29,8 +29,8 @@ def permutation_masks(factorization_rank, target_positions=None):
                  0 1 1 1             0 1 1 0
 
     Tokens of equal rank are one step: their content streams see each other,
-    their query streams do not. So all context tokens, which share the rank -1,
-    see each other and are seen by every target.
+    their query streams do not. All context tokens share the rank -1: they see
+    each other, and every target sees them.
 
     Args:
         factorization_rank: int tensor of shape [B, T], the step at which each
@@ -54,16 +54,16 @@ def permutation_masks(factorization_rank, target_positions=None):
 def pseudo_masks(factorization_rank, is_pseudo):
     """Mask of pseudo-masked language modelling: one pass for all steps.
 
-    A pseudo token [P] stands for a token that is predicted; the token itself
-    is appended too, for later steps to see. Both have the rank of their step.
-    Row i may attend to
+    A pseudo token [P] replaces a predicted token. The token itself is appended,
+    visible to later steps. Both have the rank of their step. Row i may attend
+    to
 
-    - a token that is not pseudo, of a step up to that of i; of an earlier one
+    - an ordinary token of the same or an earlier step; only of an earlier step
       if i is pseudo;
     - a pseudo token, if i is pseudo too and of the same step.
 
-    So nothing but the pseudo tokens of a step sees them, and without
-    `is_pseudo` it is the content mask of `permutation_masks`.
+    So only pseudo tokens of the same step see a pseudo token. Without pseudo
+    tokens this is the content mask of `permutation_masks`.
 
     Args:
         factorization_rank: int tensor of shape [B, T], the step at which each
@@ -120,14 +120,14 @@ def causal_mask(num_tokens, memory_length, same_length=False):
     Args:
         num_tokens: int, T.
         memory_length: int, M.
-        same_length: bool, whether every token sees M + 1 keys only. Without
+        same_length: bool, whether every token sees only M + 1 keys. Without
             memory, M = 0, there is no such limit.
 
     Returns:
         bool tensor of shape [T, M + T], True = may attend.
 
-    Source: `_create_mask` of the released code, which without memory lets a
-    token of `same_length` see itself only.
+    Source: `_create_mask` of the released code, where a token sees only itself
+    with `same_length` and no memory.
     """
     token, key = _places(num_tokens, memory_length)
     mask = key <= token
@@ -148,13 +148,13 @@ def attention_mask(features, target_positions, config, memory_length):
         features: dict of the backbone's inputs.
         target_positions: int tensor of shape [B, P] or None.
         config: XLNetConfig.
-        memory_length: int or scalar of the backend, M, of this call; 0 without
+        memory_length: int or scalar of the backend, M in this call; 0 without
             memory.
 
     Returns:
         bool tensor of shape [B, T (+ P), M + T], True = may attend: T rows of
-        the content stream, then P of the query stream. None if everything may
-        attend to everything.
+        the content stream, then P of the query stream. None if every row may
+        attend to every key.
     """
     token_ids = features["token_ids"]
     batch_size, num_tokens = sizes_of(token_ids)
@@ -173,7 +173,7 @@ def attention_mask(features, target_positions, config, memory_length):
 
 
 def other_segment(features, target_positions, memory_length):
-    """Find which keys belong to another segment than a row; memory has 0.
+    """Find keys in another segment than a row; memory is segment 0.
 
     Args:
         features, target_positions, memory_length: of `attention_mask`.
@@ -201,12 +201,12 @@ def other_segment(features, target_positions, memory_length):
 
 
 def _of_rows(tensor):
-    """[B, Q] -> [B, Q, 1]: a value of each row, whatever the key."""
+    """[B, Q] -> [B, Q, 1]: a value of each row, for all keys."""
     return ops.expand_dims(tensor, 2)
 
 
 def _of_keys(tensor):
-    """[B, K] -> [B, 1, K]: a value of each key, whatever the row."""
+    """[B, K] -> [B, 1, K]: a value of each key, for all rows."""
     return ops.expand_dims(tensor, 1)
 
 
@@ -215,8 +215,8 @@ def _places(num_tokens, memory_length=0, num_targets=0):
 
     Args:
         num_tokens, memory_length: ints or scalars of the backend, T and M.
-        num_targets: int or scalar, P, of rows behind those of the tokens, at
-            places that no key has. Default 0.
+        num_targets: int or scalar, P, rows after the rows of the tokens, at
+            places without a key. Default 0.
 
     Returns:
         Two int32 tensors, of shapes [T + P, 1] and [M + T].
@@ -266,7 +266,7 @@ def _and_causal(
 
 
 def _after_memory(mask, memory_length):
-    """Widen [.., T] to [.., M + T]; memory may always be attended."""
+    """Widen [.., T] to [.., M + T]; every row may attend to memory."""
     if is_zero(memory_length):
         return mask
     return ops.pad(
@@ -283,7 +283,7 @@ def _join(content, query):
 def _and_real_keys(rows, features, target_positions, memory_length):
     """Mask padding and unwritten memory as keys.
 
-    A content row always sees its own token, even padding, as released, so that
+    As released, a content row always sees its own token, even padding, so that
     no softmax has only masked keys.
     """
     padding_mask = features.get("padding_mask")

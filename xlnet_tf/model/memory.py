@@ -1,7 +1,7 @@
 """Memory: the hidden states of one segment, cached for the next.
 
-The hidden states that enter each layer are kept, without gradient, as extra
-keys and values for the following segment of the same text: SG(h) of the paper
+The inputs of each layer are kept, without gradient, as extra keys and values
+for the next segment of the same text: SG(h) in the paper
 (https://arxiv.org/abs/1901.02860, section 3.2). Memory is an argument and a
 return value of the backbone; `StatefulMemory` holds it between steps.
 
@@ -15,7 +15,7 @@ from xlnet_tf.model.sizes import sizes_of
 
 
 def next_memory(content_stream, memory, memory_length, reuse_length=0):
-    """The memory of one layer after this segment.
+    """Memory of one layer after this segment.
 
     Only the first `reuse_length` tokens are remembered: the rest of a
     pretraining segment is read again at the start of the next one.
@@ -23,11 +23,11 @@ def next_memory(content_stream, memory, memory_length, reuse_length=0):
     Args:
         content_stream: float tensor of shape [B, T, D], the layer's input.
         memory: float tensor of shape [B, M, D] or None, from the last segment.
-        memory_length: int, M, the most tokens that are kept.
+        memory_length: int, M, largest number of tokens kept.
         reuse_length: int, 0 means all T.
 
     Returns:
-        float tensor of shape [B, at most M, D], no gradient: fewer than M while
+        float tensor of shape [B, at most M, D], no gradient: fewer than M if
         memory and segment together are shorter.
 
     Source: `_cache_mem` of the released code.
@@ -45,13 +45,13 @@ def next_memory_mask(features, memory_length, reuse_length=0):
 
     Args:
         features: dict of the backbone's inputs; `padding_mask` and
-            `memory_mask` are read where present.
+            `memory_mask` are optional.
         memory_length: int, M.
         reuse_length: int, 0 means all T.
 
     Returns:
-        bool tensor of the batch and length of the new memory, True = a real
-        remembered token.
+        bool tensor [B, length of the new memory], True = a real remembered
+        token.
     """
     padding_mask = features.get("padding_mask")
     if padding_mask is None:
@@ -70,24 +70,24 @@ def next_memory_mask(features, memory_length, reuse_length=0):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class StatefulMemory(keras.layers.Layer):
-    """Holder of the memories of all layers between steps, one per replica.
+    """Memories of all layers between steps, one set per replica.
 
     The variables are not synchronised: under a distribution strategy every
-    replica remembers the texts that it read itself. At the start, and after
-    `reset`, the memory is zeros. As released, these zeros are attended unless
-    `mask_unwritten` is set.
+    replica remembers its own texts. At the start, and after `reset`, the memory
+    is zeros. As released, rows attend to these zeros unless `mask_unwritten` is
+    set.
 
-    The variables are weights that are not trainable, so `count_params` of a
-    model that holds a memory counts them.
+    The variables are non-trainable weights, so `count_params` of a model with a
+    memory counts them.
 
     Args:
         num_layers: int, L.
         memory_length: int, M.
         hidden_dim: int, D.
         batch_size: int, B, rows of one replica.
-        mask_unwritten: bool, mask memory that no token wrote, and all memory
-            of a row whose feature `is_continuation` is False. Default False:
-            the released behaviour, which never resets.
+        mask_unwritten: bool, mask unwritten memory, and all memory of a row
+            with the feature `is_continuation` False. Default False: as
+            released, memory is never reset.
 
     Raises:
         ValueError: if `memory_length` is 0.
@@ -129,7 +129,7 @@ class StatefulMemory(keras.layers.Layer):
             _variable_per_replica(f"memory_{layer}", shape, self.compute_dtype)
             for layer in range(num_layers)
         ]
-        # 1 where a token was remembered, 0 where nothing was read yet
+        # 1 = a remembered token, 0 = not written yet
         self.is_real = _variable_per_replica("is_real", shape[:2], "float32")
         for layer, variable in enumerate(self.memories):
             # By name too: TensorFlow's checkpoints skip Keras' lists.
@@ -138,7 +138,7 @@ class StatefulMemory(keras.layers.Layer):
 
     @classmethod
     def for_config(cls, config, batch_size, **kwargs):
-        """Make a memory for a backbone of this config.
+        """Make a memory for a backbone with this config.
 
         Args:
             config: XLNetConfig.
@@ -185,7 +185,7 @@ class StatefulMemory(keras.layers.Layer):
         return features
 
     def write(self, outputs):
-        """Store the memories that the backbone returned.
+        """Store the memories in the backbone's outputs.
 
         Args:
             outputs: dict with `memories`, L tensors of shape [B, M, D], and
@@ -231,8 +231,8 @@ def _variable_per_replica(name, shape, dtype):
         dtype=dtype,
         trainable=False,
         autocast=False,
-        # Checkpoints, and code outside of a replica, read the first replica's
-        # value; with "none", TensorFlow refuses to save the model at all.
+        # Checkpoints, and code outside a replica, read the first replica's
+        # value; with "none", TensorFlow cannot save the model.
         aggregation="only_first_replica",
         synchronization="on_read",
         name=name,

@@ -1,9 +1,9 @@
 """Recomputation of layers for the gradient (`rematerialize`).
 
-It is also called gradient checkpointing. Only the inputs of each layer are kept
-for the backward pass, which computes the layer again. Memory then holds the
-inputs of all layers and one layer at work, for about a third more time. Dropout
-draws the same values again, because they follow from the seed.
+Another name is gradient checkpointing. Only the inputs of each layer are kept;
+the backward pass computes the layer again. Memory then holds the inputs of all
+layers and the inner results of one layer. A step takes about a third more time.
+Dropout draws the same values again, because they follow from the seed.
 """
 
 import keras
@@ -15,9 +15,9 @@ from xlnet_tf.weights.layer_paths import layers_by_path
 def leave_scope(model):
     """Take the layers of a model out of the `keras.RematScope` around them.
 
-    In that scope Keras recomputes every layer by itself, by a function of
-    TensorFlow that takes no keyword arguments in a graph, and that finds no
-    gradient of weights inside of `rematerialized`.
+    In that scope Keras recomputes each layer separately, with a TensorFlow
+    function that accepts no keyword arguments in a graph and finds no gradient
+    of weights inside `rematerialized`.
 
     COMPATIBILITY: `_remat_mode` of a layer of Keras 3 is undocumented.
 
@@ -25,9 +25,9 @@ def leave_scope(model):
         model: keras.Model.
 
     Returns:
-        bool, whether the scope recomputes the model: not in the mode
-        "activations", and in "list_of_layers" if it names the model or a
-        layer of it.
+        bool, whether the scope recomputes the model: never in the mode
+        "activations"; in "list_of_layers" if it names the model or one of its
+        layers.
     """
     layers = {model.name: model, **layers_by_path(model)}
     scope = model._remat_mode
@@ -40,17 +40,16 @@ def leave_scope(model):
 
 
 def rematerialized(function, layer, inputs):
-    """Call a function of a layer and keep nothing but its inputs.
+    """Call a function of a layer and keep only its inputs.
 
-    Keras' own `keras.remat` does not do: on JAX it refuses a layer with a
-    custom gradient that closes over values computed before, such as
-    attention's.
+    `keras.remat` does not work here: on JAX it refuses a layer with a custom
+    gradient that closes over earlier values, such as attention.
 
     Args:
-        function: callable of tensors to one tensor, that uses variables of
-            `layer` and no others.
+        function: function of tensors that returns one tensor and uses only
+            variables of `layer`.
         layer: keras.Layer, built.
-        inputs: list of float tensors, that gradients flow to.
+        inputs: list of float tensors, with gradients.
 
     Returns:
         float tensor, `function(*inputs)`.
@@ -64,7 +63,7 @@ def rematerialized(function, layer, inputs):
             "`rematerialize` works on TensorFlow and JAX. "
             f"Received: KERAS_BACKEND={backend}."
         )
-    # Frozen ones too: reading a variable in `function` gives no gradient.
+    # Frozen variables too: a variable read in `function` gets no gradient.
     variables = layer.variables
 
     def of_arguments(*arguments):
@@ -84,11 +83,11 @@ def rematerialized(function, layer, inputs):
 
 
 def _variable_values(variables):
-    """list of tensors, the values of Keras variables; gradients reach them."""
+    """list of tensors, the values of Keras variables, with gradients."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        # Keras takes a tf.Variable for a tensor and would not read it.
+        # Keras treats a tf.Variable as a tensor and would not read it.
         return [tf.convert_to_tensor(v.value) for v in variables]
     return [v.value for v in variables]
 
@@ -98,7 +97,7 @@ def _gradient_on_tensorflow(function, arguments, upstream):
 
     # An opaque zero that depends on `upstream`, so that XLA cannot merge (CSE)
     # the recomputation with the forward pass.
-    # A sum of at most one element: the batch of a replica may have no rows.
+    # A sum of at most one element: a replica's batch may have no rows.
     first = tf.reduce_sum(tf.reshape(upstream, [-1])[:1])
     zero = tf.minimum(tf.abs(first), 0)
     arguments = [x + tf.cast(zero, x.dtype) for x in arguments]

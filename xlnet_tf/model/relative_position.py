@@ -20,20 +20,21 @@ def relative_position_encoding(
     is_reversed=False,
     dtype="float32",
 ):
-    """R, the sinusoid of every distance from `num_keys` down.
+    """R, the sinusoids of all distances from `num_keys` down.
 
     Row r encodes the distance `num_keys - r`: large positive distances (far in
-    the past) come first, negative ones (the future) last. No type narrower than
-    float32 will do: bfloat16 cannot tell 511 from 512.
+    the past) come first, negative ones (the future) last. float32 is the
+    narrowest possible type: bfloat16 rounds 511 to 512.
 
     Args:
         num_tokens: int, T.
         num_keys: int, K = M + T.
-        hidden_dim: int, D, even. The first half are sines, the second cosines.
-        clamp_length: int, distances beyond it, either way, count as it; 0 means
-            no limit.
-        is_reversed: bool, whether the text is read backwards: every distance
-            changes its sign.
+        hidden_dim: int, D, even. The first half holds sines, the second
+            cosines.
+        clamp_length: int, limit of distances in both directions; 0 means no
+            limit.
+        is_reversed: bool, whether the text is read backwards: all distances
+            change sign.
         dtype: str, "float32" (default) or "float64".
 
     Returns:

@@ -1,4 +1,4 @@
-"""Sizes of tensors: ints where they are known before the call."""
+"""Sizes of tensors: ints if they are known before the call."""
 
 from keras import ops
 
@@ -6,8 +6,8 @@ from keras import ops
 def sizes_of(tensor):
     """Shape of a tensor.
 
-    `keras.ops.shape` makes an operation of TensorFlow even where every size is
-    known, and each operation takes its time to trace and to compile.
+    `keras.ops.shape` makes a TensorFlow operation even if every size is known,
+    and each operation adds time to trace and to compile.
 
     Args:
         tensor: tensor or array.
@@ -35,8 +35,8 @@ def begins_with_one(tensor):
 def slice_axis(tensor, begin, count, axis=-1):
     """Slice one axis.
 
-    Where every size is known this makes three operations of TensorFlow, where
-    an index would make four and take longer.
+    With all sizes known this makes three TensorFlow operations; an index would
+    make four and take longer.
 
     Args:
         tensor: tensor or array.

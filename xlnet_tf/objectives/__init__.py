@@ -1,6 +1,6 @@
 """Training objectives, by name.
 
-docs/objectives.md says how to add one.
+docs/objectives.md shows how to add one.
 """
 
 from xlnet_tf.objectives.causal import Causal

@@ -1,4 +1,4 @@
-"""Causal language modelling: predict the next token, as Transformer-XL does.
+"""Causal language modelling, as in Transformer-XL: predict the next token.
 
 Shapes: B batch, T tokens, P targets, D model dim.
 """
@@ -13,10 +13,10 @@ from xlnet_tf.tasks.heads import rows_at
 class Causal(TokenPrediction):
     """Predict the next token from all tokens up to it, and from memory.
 
-    The content stream alone is computed. The config needs `attention_type`
-    "causal"; `same_length` and memory work as Transformer-XL has them. The
-    batch has `target_ids` int [B, T], the token behind each, and
-    `target_weights` [B, T], 0 where there is none; outputs as of
+    Only the content stream is computed. The config needs `attention_type`
+    "causal"; `same_length` and memory work as in Transformer-XL. The batch has
+    `target_ids` int [B, T], the next token at each position, and
+    `target_weights` [B, T], 0 without one. For the outputs see
     `TokenPrediction`.
 
     Source: https://arxiv.org/abs/1901.02860.
@@ -46,7 +46,7 @@ class Causal(TokenPrediction):
     def rows(self, outputs, batch):
         if batch.get("target_positions") is None:
             return outputs["content"]
-        # Blanks to fill in are predicted by the row before them; the first
-        # position has none, and is predicted from itself, a <mask>.
+        # The row before a blank predicts it. No row precedes the first
+        # position: its own row, a <mask>, predicts it.
         positions = ops.cast(batch["target_positions"], "int32")
         return rows_at(outputs["content"], ops.maximum(positions - 1, 0))

@@ -1,4 +1,4 @@
-"""Continuing, scoring and filling in texts by a pretrained model."""
+"""Continuing, scoring and filling in texts with a pretrained model."""
 
 from collections.abc import Callable
 
@@ -11,8 +11,8 @@ from xlnet_tf.generation.methods import texts_of
 class GeneratingModel:
     """Mixin of an `XLNetPretrainer` with `generate`, `score` and `fill`.
 
-    All take raw strings, and need the TensorFlow backend and a preprocessor,
-    whose tokenizer they use.
+    All take raw strings. They need the TensorFlow backend, and a preprocessor
+    for its tokenizer.
     """
 
     objectives: list
@@ -22,25 +22,24 @@ class GeneratingModel:
     ) -> str | list:
         """Continue texts, token by token.
 
-        Keys and values of what was read are kept, so that a new token costs
-        one row of each layer. See `Objective.next_token` for what predicts it.
-        The first call compiles, as does one with other settings.
+        Keys and values of earlier tokens are kept, so that a new token costs
+        one row of each layer. `Objective.next_token` is the row that predicts
+        it. The first call compiles, and so does a call with other settings.
 
         Args:
             inputs: str, or list of str: prompts.
-            strip_prompt: bool, whether to return what was generated alone.
+            strip_prompt: bool, whether to return only the new text.
             **settings: of `xlnet_tf.generation.settings.GenerationSettings`,
                 such as `max_new_tokens`, `temperature` or `num_beams`.
 
         Returns:
             str for a str, list of str for a list; with `num_sequences` above 1
-            lists of str in their places. None for a prompt of a list that
-            cannot be read, of which a warning says why.
+            lists of str instead. For an unreadable prompt in a list None, with
+            a warning that gives the reason.
 
         Raises:
             ValueError: if the model has no tokenizer, its objective cannot
-                generate, settings do not fit, or the only prompt cannot be
-                read.
+                generate, settings do not fit, or the only prompt is unreadable.
             NotImplementedError: if the backend is neither TensorFlow nor JAX.
 
         Example:
@@ -54,7 +53,7 @@ class GeneratingModel:
         return generate_texts(generator, inputs, keeps_prompt=not strip_prompt)
 
     def text_generator(self, **settings):
-        """The TextGenerator that `generate` uses, for more than texts.
+        """The TextGenerator behind `generate`, with more results than texts.
 
         Args:
             **settings: see `generate`.
@@ -80,12 +79,12 @@ class GeneratingModel:
         spans: list | None = None,
         batch_size: int = 8,
     ):
-        """Joint log-probabilities of texts, their tokens taken in an order.
+        """Joint log-probabilities of texts, with the tokens in a given order.
 
         A model of permutations or pseudo masks predicts each target from the
-        tokens that are no targets and from the targets before it in the order,
-        all in one forward pass. A causal model takes the order "forward" and
-        leaves the first token out, a masked one "independent".
+        given tokens and from the targets before it in the order, all in one
+        forward pass. A causal model supports only the order "forward" and skips
+        the first token. A masked model supports only "independent".
 
         Args:
             inputs: str, or list of N str.
@@ -94,9 +93,9 @@ class GeneratingModel:
                 that returns the step of each, or a list of these.
             num_orders: int, random orders to average over. Default 1.
             seed: int, of random orders. Default 0.
-            spans: list of (begin, end), characters of the targets, all others
-                being given: infilling; for a list a list of these for each
-                text. Default None: every token is a target.
+            spans: list of (begin, end), the targets in characters; all other
+                text is given: infilling. For a list of texts, one such list for
+                each. Default None: every token is a target.
             batch_size: int, rows at a time. Default 8.
 
         Returns:
@@ -144,25 +143,25 @@ class GeneratingModel:
         """Fill in the blanks of texts, all blanks of a text together.
 
         A beam is a text with some of its blanks filled in. Each step fills in
-        one more token, of any blank and given all that are there, and keeps
-        the likeliest texts: a search over tokens and over their orders.
+        one more token, in any blank, given all tokens so far, and keeps the
+        likeliest texts: a search over tokens and over their orders.
 
         Args:
             inputs: str, or list of str, with `<mask>` for one token,
                 `<mask:3>` for three, `<mask:1-4>` for one to four. Fillings of
-                several lengths are compared by the mean of a token.
+                several lengths are compared by the mean per token.
             num_beams: int. Default 8.
             num_fillings: int, for each text, best first. Default 1.
-            max_blank_tokens: int, tokens of a blank at most. Default 8.
+            max_blank_tokens: int, most tokens of a blank. Default 8.
 
         Returns:
             `xlnet_tf.generation.filling.Filling` for a str, list for a list;
-            with `num_fillings` above 1 lists in their places. None for a text
-            of a list that cannot be filled in, of which a warning says why.
+            with `num_fillings` above 1 lists instead. For a text in a list that
+            cannot be filled in None, with a warning that gives the reason.
 
         Raises:
-            ValueError: if the model cannot see behind a blank, or the only
-                text cannot be filled in.
+            ValueError: if the model does not see the text after a blank, or the
+                only text cannot be filled in.
             NotImplementedError: if the backend is neither TensorFlow nor JAX.
 
         Example:

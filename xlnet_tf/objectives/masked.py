@@ -1,4 +1,4 @@
-"""Masked language modelling: restore tokens that were replaced, as BERT does.
+"""Masked language modelling, as in BERT: restore replaced tokens.
 
 Shapes: B batch, T tokens, P targets, D model dim.
 """
@@ -10,15 +10,15 @@ from xlnet_tf.tasks.heads import rows_at
 
 
 class Masked(TokenPrediction):
-    """Predict the tokens at some positions, from a text where they are hidden.
+    """Predict the hidden tokens of a text.
 
-    `token_ids` has <mask>, other tokens or the true ones at
-    `target_positions` int [B, P]; `target_ids` and `target_weights` [B, P] are
-    the labels, and the outputs are those of `TokenPrediction`. The content
-    stream alone is computed, and targets are independent of each other.
+    At `target_positions` int [B, P], `token_ids` has <mask>, other tokens or
+    the true ones; `target_ids` and `target_weights` [B, P] are the labels. For
+    the outputs see `TokenPrediction`. Only the content stream is computed.
+    Targets are independent of each other.
 
     On XLNetBackbone it is the "DAE + Transformer-XL" of the ablation in
-    https://arxiv.org/abs/1906.08237; on BertBackbone it is BERT's.
+    https://arxiv.org/abs/1906.08237; on BertBackbone it is BERT's objective.
 
     Source: https://arxiv.org/abs/1810.04805.
 

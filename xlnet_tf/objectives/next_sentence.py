@@ -1,4 +1,4 @@
-"""Next-sentence prediction, as BERT has it, beside another objective.
+"""Next-sentence prediction, as in BERT, next to another objective.
 
 Shapes: B batch, T tokens, P targets, D model dim.
 """
@@ -14,15 +14,14 @@ from xlnet_tf.tasks.heads import ClassificationHead
 class NextSentence(Objective):
     """Predict whether segment B continues A, from the class token.
 
-    The class token is the last token of an XLNet's row, the first of a BERT's.
-    The batch has the label
-    `is_next` bool [B], True where B continues A. The outputs get
-    `next_sentence_loss` and `next_sentence_correct`, float32 [B]; each row
-    weighs as much as its targets together. Outside of training, a batch
-    without the label is predicted without this objective.
+    The class token is the last token of a row for XLNet, the first for BERT.
+    The batch has the label `is_next` bool [B], True if B continues A. The
+    outputs get `next_sentence_loss` and `next_sentence_correct`, float32 [B].
+    The weight of a row is the sum of its target weights. Outside training the
+    label is optional; without it this objective is skipped.
 
     Args:
-        weight: float, factor of the loss beside the other objective's.
+        weight: float, factor of the loss relative to the other objective.
             Default 1.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Training objectives: inputs, labels and losses of one kind of prediction.
+"""Training objectives: inputs, labels and losses for kinds of predictions.
 
 Shapes: B batch, T tokens, P targets, D model dim, V vocabulary.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-# Features that make the backbone compute rows of a query stream.
+# Features that make the backbone compute a query stream.
 _TARGETS = ("target_positions", "target_mapping")
 
 
@@ -21,7 +21,7 @@ class LossTerms(NamedTuple):
     Attributes:
         loss: float32 tensor, in nats.
         weights: float32 tensor, 0 for predictions that are padding.
-        metrics: dict of str to float32 tensor, further values by name.
+        metrics: dict of str to float32 tensor, other values by name.
     """
 
     loss: Any
@@ -34,30 +34,30 @@ class Objective:
 
     An objective holds settings only. Its layers and metrics are attributes of
     the `XLNetPretrainer` that it trains, so that weights and files do not
-    depend on how objectives are combined. The first objective of a pretrainer
-    decides whether a batch has labels, and its weight divides the losses of
-    all; another objective weighs its predictions so that they add up to the
-    same weight.
+    depend on how objectives are combined. The labels of a pretrainer's first
+    objective define whether a batch is labelled, and its weight divides the
+    losses of all objectives. Every other objective weights its predictions so
+    that they add up to the same weight.
 
     Attributes:
         name: str, of the registry `objectives.OBJECTIVES`.
         weight: float, factor of the loss.
-        streams: "query" if the objective reads the rows of targets alone,
-            "both" if it reads `content`.
-        reads_query: bool, whether the objective reads the query stream; if no
+        streams: "query" if the objective needs only the rows of targets, "both"
+            if it needs `content`.
+        reads_query: bool, whether the objective uses the query stream. If no
             objective does, the mask embedding is not trained.
-        predictions: int, predictions of each target of which `loss` sums the
-            losses.
+        predictions: int, number of predictions of each target, whose losses
+            `loss` sums.
         metric_names: tuple of str, the metrics of `loss_sums`.
         layer_names: tuple of str, attributes of the model for `make_layers`.
-        keras_metrics: dict of str to str, the metrics of `fit`: attribute of
-            the model to name in `LossTerms.metrics`.
-        config_values: dict of fields that a config needs for the objective,
-            which the train command sets.
-        next_token: str, the row that predicts the token behind a text in
-            generation: "query", of the query stream; "content", of the last
-            token; "pseudo", of a pseudo token [P]. None: it cannot generate.
-        fills_blanks: bool, whether it predicts a token from both sides of it.
+        keras_metrics: dict of str to str, the metrics of `fit`: from attribute
+            of the model to name in `LossTerms.metrics`.
+        config_values: dict of config fields for the objective, set by the train
+            command.
+        next_token: str, the row that predicts the next token in generation:
+            "query", of the query stream; "content", of the last token;
+            "pseudo", of a pseudo token [P]. None: no generation.
+        fills_blanks: bool, whether it predicts a token from both sides.
 
     Example:
 
@@ -126,7 +126,7 @@ class Objective:
             batch: dict of features and labels.
 
         Returns:
-            dict as `XLNetBackbone` takes it. The backbone ignores labels.
+            dict, see `XLNetBackbone`. The backbone ignores labels.
         """
         return batch
 
@@ -144,7 +144,7 @@ class Objective:
             training: bool or None.
 
         Returns:
-            dict of tensors to be added to the outputs.
+            dict of tensors to add to the outputs.
 
         Raises:
             ValueError: if labels are missing.
@@ -152,7 +152,7 @@ class Objective:
         raise NotImplementedError
 
     def terms(self, outputs, batch):
-        """Look up the losses of `predict` in the outputs.
+        """Collect the losses of `predict` from the outputs.
 
         Returns:
             LossTerms, or None if nothing was predicted.
@@ -160,10 +160,10 @@ class Objective:
         raise NotImplementedError
 
     def loss_sums(self, outputs, batch):
-        """Sum the losses of a batch, not divided by the weight.
+        """Sum the losses of a batch, without division by the weight.
 
         Args:
-            outputs: dict that the model returned.
+            outputs: dict of the model's outputs.
             batch: dict of features and labels.
 
         Returns:
@@ -188,12 +188,12 @@ class Objective:
 
 
 class TokenPrediction(Objective):
-    """Base of objectives that predict tokens by the language model head.
+    """Base of objectives that predict tokens with the language model head.
 
-    The batch has the labels `target_ids` int [B, P] with `target_weights`
-    [B, P], 0 for rows that are padding (default all 1). The outputs get
-    `token_loss` float32 [B, P] in nats and `token_correct` float32 [B, P], 1
-    where the likeliest token is the target.
+    The batch has the labels `target_ids` int [B, P] with `target_weights` [B,
+    P], 0 for padding rows (default all 1). The outputs get `token_loss` float32
+    [B, P] in nats and `token_correct` float32 [B, P], 1 if the likeliest token
+    is the target.
 
     Example:
 
@@ -218,7 +218,7 @@ class TokenPrediction(Objective):
     def rows(self, outputs, batch):
         """Look up the rows that predict the targets.
 
-        Also used without labels, to fill in blanks at `target_positions`.
+        Filling in blanks also uses it, without labels, at `target_positions`.
 
         Args:
             outputs: dict of the backbone's outputs.
@@ -246,7 +246,7 @@ class TokenPrediction(Objective):
 
 
 def token_losses(target_ids, logits):
-    """Cross-entropies, and where the likeliest token is the target.
+    """Cross-entropies, and whether the likeliest token is the target.
 
     Args:
         target_ids: int32 tensor of shape [B, P].
@@ -263,18 +263,18 @@ def token_losses(target_ids, logits):
 
 
 def without_targets(batch):
-    """The features of a batch for the content stream alone, a dict."""
+    """The features of a batch without targets, a dict."""
     return {k: v for k, v in batch.items() if k not in _TARGETS}
 
 
 def needs_positions(batch):
-    """Refuse labels without the positions where they stand.
+    """Refuse labels without their positions.
 
     Returns:
         bool, whether the batch has labels.
 
     Raises:
-        ValueError: if there are none.
+        ValueError: if there are no positions.
     """
     if batch.get("target_ids") is None:
         return False
@@ -293,15 +293,15 @@ def target_weights(batch, token_loss):
     """float tensor of shape [B, P], by default all 1.
 
     Raises:
-        ValueError: if they have another shape.
+        ValueError: if the weights have another shape.
     """
     if batch.get("target_weights") is None:
         return ops.ones_like(token_loss)
     weights = ops.cast(batch["target_weights"], token_loss.dtype)
-    if getattr(weights.shape, "rank", 0) is None:  # of TensorFlow
+    if getattr(weights.shape, "rank", 0) is None:  # TensorFlow's unknown rank
         return weights
     found, expected = tuple(weights.shape), tuple(token_loss.shape)
-    # The losses would be those of all targets, and the weights of a few.
+    # Otherwise the losses would cover all targets, but the weights only a few.
     if len(found) != len(expected) or any(
         None not in sizes and len(set(sizes)) > 1
         for sizes in zip(found, expected, strict=True)

@@ -19,11 +19,11 @@ class Permutation(TokenPrediction):
     `TokenPrediction`: `target_ids` and `target_weights`, `token_loss` and
     `token_correct`.
 
-    Any order can be given as ranks. With `factorization_rank` 0 .. T - 1 for
-    all tokens, the order of the text, every row sees the same tokens as under
-    `Causal`, and the content stream computes the same states. The
-    distributions of the two differ all the same: here a query row at the
-    target's own position predicts it, there the content row before it.
+    Ranks can express any order. With `factorization_rank` 0 .. T - 1, the order
+    of the text, every row sees the same tokens as with `Causal`, and the
+    content stream computes the same states. The predictions still differ: here
+    the query row at the target's own position predicts it; with `Causal`, the
+    content row before it.
 
     Source: section 2.3 of https://arxiv.org/abs/1906.08237, `two_stream_loss`.
 

@@ -21,12 +21,12 @@ from xlnet_tf.objectives.generating import GeneratingModel
 from xlnet_tf.tasks.heads import LanguageModelHead
 from xlnet_tf.tasks.language_model import LanguageModelTask
 
-# Arguments of Keras' `compile` that objectives take the place of.
+# Arguments of Keras' `compile` that objectives replace.
 _OF_OBJECTIVES = "loss", "loss_weights", "metrics", "weighted_metrics"
 
 
 class TokenLoss(keras.losses.Loss):
-    """Passes computed losses on; Keras divides them among replicas."""
+    """Identity on computed losses; Keras divides them among replicas."""
 
     def call(self, y_true, y_pred):
         return y_pred
@@ -34,41 +34,40 @@ class TokenLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetPretrainer(GeneratingModel, LanguageModelTask):
-    """A backbone in pretraining, by default to predict tokens in any order.
+    """A backbone in pretraining, by default with permutation objective.
 
-    Works with `fit`: compile it with an optimizer alone, because the loss is
-    the objectives', and give batches of features with their labels in one
-    dict. For memory between the batches of `fit`, call `attach_memory` first.
-    From text to text: `fill`, `generate` and `score`; `predict` takes features
-    and gives tensors.
+    For `fit`, compile it with only an optimizer, because the objectives have
+    the loss. A batch is one dict of features and labels. For memory between
+    batches of `fit`, call `attach_memory` first. `fill`, `generate` and `score`
+    work on texts; `predict` on features and tensors.
 
     Args:
         backbone: XLNetBackbone, or BertBackbone for objectives without a
             query stream.
-        objective: Objective, the name of one, or a list of these, see
-            `xlnet_tf.objectives`. Default `Permutation()`, and `Masked()`
-            where the backbone has no query stream.
+        objective: Objective, name of an objective, or a list of these, see
+            `xlnet_tf.objectives`. Default `Permutation()`, or `Masked()` if the
+            backbone has no query stream.
         has_transform, transform_gelu: see `LanguageModelHead`.
-        next_sentence_weight: float; a positive one adds
-            `NextSentence(next_sentence_weight)` to the objectives, unless it
-            is one of them. Default 0, as released.
+        next_sentence_weight: float; if positive,
+            `NextSentence(next_sentence_weight)` is added unless the objectives
+            include it. Default 0, as released.
 
     Call arguments:
-        features: dict as the backbone takes, with the labels of the
-            objectives: `target_ids` and `target_weights` for predictions of
-            tokens, `is_next` for `NextSentence`.
+        features: dict of the backbone's features and the objectives' labels:
+            `target_ids` and `target_weights` for predictions of tokens,
+            `is_next` for `NextSentence`.
         training: bool, whether dropout is applied.
         streams: "both", or "query" to leave `content` out. Default None:
-            "query" in training with labels, else "both". An objective that
-            reads `content` always gets it.
-        first_half_length: int, a promise about the masks, see `XLNetBackbone`.
-            Default 0, none.
+            "query" in training with labels, else "both". `content` is always
+            included if an objective needs it.
+        first_half_length: int, an assumption about the masks, see
+            `XLNetBackbone`. Default 0, none.
 
     Returns:
         dict of the backbone's outputs and, if the batch has labels, the
         outputs of the objectives, such as `token_loss` float32 [B, P] in nats
-        and `token_correct` float32 [B, P], and `loss` float32 [], the mean
-        loss by weight, plus the weighted means of further objectives.
+        and `token_correct` float32 [B, P], and `loss` float32 [], the weighted
+        mean loss, plus the weighted means of the other objectives.
 
     Raises:
         ValueError: if an objective is unknown, its weight is out of range, or
@@ -124,9 +123,9 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
     ) -> StatefulMemory:
         """Give the model a memory that lasts from one batch to the next.
 
-        It is read and written in training only, so that validation between
-        two batches leaves it as it was. Row r of a batch must continue row r
-        of the batch before: give `fit` a dataset in that order, or arrays with
+        Only training reads and writes it, so validation between two batches
+        does not change it. Row r of a batch must continue row r of the previous
+        batch: pass `fit` a dataset in that order, or arrays with
         `shuffle=False`, because Keras shuffles arrays. All batches need the
         same number of rows.
 
@@ -135,13 +134,14 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
             mask_unwritten: bool, see `StatefulMemory`.
 
         Returns:
-            StatefulMemory, also found as `self.memory`.
+            StatefulMemory, also the attribute `memory`.
         """
         strategy = getattr(self, "_distribute_strategy", None)
-        # Outside of the scope all replicas would share one memory.
+        # Outside the scope all replicas would share one memory.
         with strategy.scope() if strategy else contextlib.nullcontext():
             if self.memory is not None:
-                # Else Keras would also save the old one, under the same name.
+                # Otherwise Keras would also save the old one, under the same
+                # name.
                 self._tracker.untrack(self.memory)
             self.memory = StatefulMemory.for_config(
                 self.config,
@@ -150,7 +150,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
                 dtype=self.dtype_policy,
             )
             memory = self.memory
-        # Functions compiled so far use the old memory, or none.
+        # Functions compiled earlier use the old memory, or none.
         self.forget_compiled()
         return memory
 
@@ -202,14 +202,14 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         weighted_metrics=None,
         **kwargs,
     ):
-        """Configure training; the objectives have the loss and the metrics.
+        """Configure training; the objectives define the loss and the metrics.
 
         Args:
             optimizer, kwargs: see `Task`.
             loss, loss_weights, metrics, weighted_metrics: left out.
 
         Raises:
-            ValueError: if one of these is given.
+            ValueError: if one of the last four is given.
         """
         values = loss, loss_weights, metrics, weighted_metrics
         for name, value in zip(_OF_OBJECTIVES, values, strict=True):
@@ -222,10 +222,11 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         super().compile(optimizer, **kwargs)
 
     def predict_step(self, *arguments):
-        """A step of `predict`, without the outputs that would fill the memory.
+        """A step of `predict`, without the largest outputs.
 
-        Without targets it gives `content`, else `query` and what has a value
-        for each target or row; never the memories.
+        It returns `content` without targets; with targets `query` and the
+        outputs that have a value for each target or row. It never returns
+        memories.
         """
         outputs = super().predict_step(*arguments)
         if keras.backend.backend() != "jax":
@@ -247,12 +248,12 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
 
     @property
     def next_token(self):
-        """str or None, the row that predicts a next token, see `Objective`."""
+        """str or None, the row that predicts a next token; see `Objective`."""
         return self.objectives[0].next_token
 
     @property
     def pseudo_mask_id(self):
-        """int, the token that is [P], of a model with `next_token` "pseudo"."""
+        """int, id of [P], for a model with `next_token` "pseudo"."""
         return self.objectives[0].pseudo_mask_id
 
     @property
@@ -261,17 +262,17 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         return sum((x.metric_names for x in self.objectives), ())
 
     def loss_sums(self, outputs, batch):
-        """Sum the losses of a batch, not divided by the weight.
+        """Sum the losses of a batch, without division by the weight.
 
         Args:
-            outputs: dict that the call returned.
+            outputs: dict of the model's outputs.
             batch: dict of features and labels, see the class.
 
         Returns:
-            (loss, metrics, weight): float32 scalar, of which gradients are
-            taken, with the objectives' factors; dict of `metric_names` to
-            float32 scalars, where `loss` is that of the first objective alone;
-            float32 scalar, the weight that divides all of them.
+            (loss, metrics, weight): float32 scalar to differentiate, with the
+            objectives' factors; dict of `metric_names` to float32 scalars, with
+            `loss` of only the first objective; float32 scalar, the weight that
+            divides all of these.
         """
         first = self.objectives[0]
         loss, metrics, weight = first.loss_sums(outputs, batch)
@@ -291,7 +292,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         sample_weight=None,
         training=True,
     ):
-        """The loss of `fit`: a replica's share of that of the call."""
+        """The loss of `fit`: a replica's share of the call's loss."""
         if "loss" not in y_pred:
             raise ValueError(
                 "`fit` and `evaluate` need the feature `target_ids`. "
@@ -325,7 +326,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
                 metric = getattr(self, attribute)
                 metric.update_state(terms.metrics[name], terms.weights)
         results = self.get_metrics_result()
-        # For an objective without predictions, 0 would mean all wrong.
+        # Without predictions, 0 would read as all wrong.
         return {k: v for k, v in results.items() if k not in unused}
 
     @property
@@ -340,15 +341,16 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
             arguments.get("next_sentence_weight") or 0.0,
         )
         names = {objective.name for objective in others}
-        found = super().heads(arguments)
+        layers = super().heads(arguments)
         for objective in self.objectives:
             if objective.name in names:
-                found |= {x: getattr(self, x) for x in objective.layer_names}
-        return found
+                layers |= {x: getattr(self, x) for x in objective.layer_names}
+        return layers
 
     def get_config(self):
         objectives = self.objectives
-        # Kept by its weight alone, which `from_preset` can then replace.
+        # The config holds only its weight, which `from_preset` can then
+        # replace.
         if type(objectives[-1]) is NextSentence:
             objectives = objectives[:-1]
         return {
@@ -375,15 +377,16 @@ def make_objectives(objective=None, next_sentence_weight=0.0):
     Args:
         objective: Objective, a name in `OBJECTIVES`, a dict of `get_config`,
             or a list of these. Default None: `Permutation()`.
-        next_sentence_weight: float; if positive, `NextSentence` of that weight
-            is added unless the list has one. Default 0.
+        next_sentence_weight: float; if positive, `NextSentence` with this
+            weight is added unless the list has one. Default 0.
 
     Returns:
         tuple of Objective.
 
     Raises:
-        ValueError: if a name is unknown, comes twice, or needs another
-            objective, two predict tokens, or the weight is negative.
+        ValueError: if a name is unknown, occurs twice or needs another
+            objective, if two objectives predict tokens, or if the weight is
+            negative.
     """
     if next_sentence_weight < 0:
         raise ValueError(
@@ -419,7 +422,7 @@ def make_objectives(objective=None, next_sentence_weight=0.0):
 
 
 def _configs_of(objectives):
-    """The configs of objectives, list of dict, as a file keeps them.
+    """Configs of objectives for a file, list of dict.
 
     Args:
         objectives: sequence of Objective.

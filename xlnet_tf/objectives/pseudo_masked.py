@@ -21,32 +21,31 @@ from xlnet_tf.objectives.objective import without_targets
 from xlnet_tf.tasks.heads import rows_at
 
 LOSSES = ("both", "autoencoding", "partially_autoregressive")
-# <eop>, which a text contains only where it is spelled out.
+# <eop>, which is in a text only if spelled out.
 _PSEUDO_MASK_ID = 8
 
 
 class PseudoMasked(TokenPrediction):
-    """Predict masked tokens each by itself, and block by block in an order.
+    """Predict masked tokens independently, and block by block in an order.
 
     `token_ids` int [B, T] has <mask> ([M]), other tokens or the true ones at
     `target_positions` [B, P]; `target_ids` and `target_weights` [B, P] are the
     labels; `target_blocks` int [B, P] is the step of each target in the order.
     For each target the pseudo mask [P] and the true token are appended, at the
-    target's position. [M] and the context see each other; [P] sees them, the
-    true tokens of earlier steps, and the [P] of its own step; a true token
-    sees them and the true tokens up to its own step. So the rows of the text
-    predict all targets at once (autoencoding), those of [P] step by step
-    (partially autoregressive), and the context is encoded once.
+    target's position. [M] and the context see each other. [P] sees both, the
+    true tokens of earlier steps, and every [P] of its own step. A true token
+    sees both and the true tokens up to its own step. So the rows of the text
+    predict all targets at once (autoencoding), and the rows of [P] predict them
+    step by step (partially autoregressive). The context is encoded once.
 
-    `token_loss` [B, P] is the sum of both losses, `autoencoding_loss` and
-    `partially_autoregressive_loss` are its parts, in nats; `token_correct` is
-    their mean. Without `target_blocks` the text is read as by `Masked`.
+    `token_loss` [B, P] is the sum of `autoencoding_loss` and
+    `partially_autoregressive_loss`, in nats; `token_correct` is the mean over
+    both predictions. Without `target_blocks` this is `Masked`.
 
     Args:
         losses: str, "both" (default), "autoencoding" or
             "partially_autoregressive".
-        pseudo_mask_id: int, the token of the vocabulary that [P] is. Default
-            8, <eop>.
+        pseudo_mask_id: int, the id used as [P]. Default 8, <eop>.
 
     Raises:
         ValueError: if `losses` is unknown.
@@ -84,12 +83,12 @@ class PseudoMasked(TokenPrediction):
                 f"Received: losses={losses!r}."
             )
         self.losses = losses
-        # Each loss trains its own rows: [P], which generates, and [M].
+        # Each loss trains its own rows: [P], which generation uses, and [M].
         self.next_token = None if losses == "autoencoding" else "pseudo"
         self.fills_blanks = losses != "partially_autoregressive"
         self.predictions = 2 if losses == "both" else 1
         if losses != "both":
-            # A loss that is not computed must not be reported as 0.
+            # A loss that is not computed must not appear as 0.
             self.metric_names = ("loss", "accuracy", f"{losses}_loss")
         self.pseudo_mask_id = pseudo_mask_id
 
@@ -177,15 +176,15 @@ class PseudoMasked(TokenPrediction):
         }
         if self.losses != "both":
             rows = {self.losses: rows[self.losses]}
-        found = {
+        losses = {
             name: token_losses(target_ids, model.logits(row))
             for name, row in rows.items()
         }
-        correct = [correct for _, correct in found.values()]
+        correct = [correct for _, correct in losses.values()]
         return {
-            "token_loss": sum(loss for loss, _ in found.values()),
+            "token_loss": sum(loss for loss, _ in losses.values()),
             "token_correct": sum(correct) / len(correct),
-            **{f"{name}_loss": loss for name, (loss, _) in found.items()},
+            **{f"{name}_loss": loss for name, (loss, _) in losses.items()},
         }
 
     def terms(self, outputs, batch):

@@ -1,4 +1,4 @@
-"""Attention of a model over a text and its memory, as it is computed.
+"""Attention weights of a model over a text and its memory.
 
 Shapes: T tokens, M remembered tokens, K = M + T keys, N heads, L layers.
 """
@@ -18,8 +18,8 @@ class Attention:
     """Attention weights of one text.
 
     Attributes:
-        keys: list of K strs, the pieces that are attended to: M of memory,
-            then T of the text.
+        keys: list of K strs, the pieces of the keys: M of memory, then T of the
+            text.
         num_remembered: int, M.
         weights: float array [L, N, T, K]; each row sums to 1.
 
@@ -27,7 +27,7 @@ class Attention:
 
     ```python
     from xlnet_tf.pictures import Attention, draw_distances
-    weights = np.full((1, 2, 3, 3), 1 / 3)  # of one layer with two heads
+    weights = np.full((1, 2, 3, 3), 1 / 3)  # one layer with two heads
     attention = Attention(["a", "b", "c"], num_remembered=0, weights=weights)
     draw_distances(attention).savefig("distances.svg")
     ```
@@ -46,20 +46,20 @@ class Attention:
 def read_attention(
     model: Any, tokenizer: Any, text: str, memory_text: str | None = None
 ) -> Attention:
-    """Attention weights of a text, given what was read before it.
+    """Compute the attention weights of a text, after an earlier text.
 
     Args:
-        model: a backbone, or a model that has one.
+        model: a backbone, or a model with one.
         tokenizer: data_pipeline Tokenizer.
         text: str.
-        memory_text: str, read before; all of it is remembered. Default None.
+        memory_text: str, an earlier text, remembered completely. Default None.
 
     Returns:
         Attention.
 
     Raises:
-        ValueError: if a text is empty or too long, or memory is given and the
-            model has none.
+        ValueError: if a text is empty or too long, or `memory_text` is given
+            for a model without memory.
     """
     backbone = getattr(model, "backbone", model)
     config = backbone.config
@@ -139,14 +139,14 @@ def draw_attention(
 
 
 def draw_distances(attention: Attention):
-    """Draw how much weight lies how far back and ahead, layer by layer.
+    """Draw the attention weight by distance, layer by layer.
 
     Args:
         attention: Attention.
 
     Returns:
-        matplotlib.figure.Figure: of each distance, row minus key, the mean
-        weight of all heads over the rows that have a key there.
+        matplotlib.figure.Figure: for each distance, row minus key, the mean
+        weight of all heads over the rows with such a key.
     """
     import matplotlib
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from data_pipeline.base.files import read_json_lines
 from data_pipeline.base.models import METRICS_FILE
 from data_pipeline.base.models import read_run
 
-_MARGIN = 0.12  # of the height, where the last values are written
+_MARGIN = 0.12  # share of the height, for the last values
 
 
 def draw_curves(runs: Sequence[str | os.PathLike], metric: str = "loss"):
@@ -74,7 +74,7 @@ def _title(runs):
         return ", ".join(as_path(run).name for run in runs)
     run = as_path(runs[0])
     title = "/".join([run.parent.name, run.name]).strip("/")
-    # It may not be written yet, or be of another program.
+    # The file may be missing, or come from another program.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         facts = read_run(run)
         model, records = facts["model"], facts.get("records")

@@ -1,10 +1,10 @@
-"""A matrix as a grid with a name at each row and column."""
+"""A matrix as a grid with named rows and columns."""
 
 MOST_TOKENS = 150
 
 
 def draw_grid(axes, values, rows, columns, title, highest=1.0):
-    """Draw a matrix, darker where it is larger.
+    """Draw a matrix; larger values are darker.
 
     Args:
         axes: matplotlib.axes.Axes.
@@ -32,7 +32,7 @@ def figure_of(num_rows, num_columns, panels=1):
     """A Figure with room for `panels` grids side by side.
 
     Raises:
-        ValueError: if there are more rows or columns than anyone can read.
+        ValueError: if there are too many rows or columns to read.
     """
     from matplotlib.figure import Figure
 

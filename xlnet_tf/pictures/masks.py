@@ -1,6 +1,6 @@
 """Pictures of attention masks: both streams in an order, and pseudo masks.
 
-The masks are those that the models compute with.
+The models use the same masks.
 
 Shapes: T tokens, M remembered tokens.
 """
@@ -23,12 +23,11 @@ ORDERS = ("forward", "backward", "random")
 def make_order(
     order: str | Sequence[int], num_tokens: int, seed: int = 0
 ) -> np.ndarray:
-    """The factorization order of a text, as positions from 0 on.
+    """Factorization order of a text, as positions from 0 on.
 
     Args:
-        order: "forward", "backward", "random", or a list of the positions
-            1 to T in the order in which they are predicted, as the paper
-            writes 3 -> 2 -> 4 -> 1.
+        order: "forward", "backward", "random", or a list of the positions 1 to
+            T in the order of prediction, like 3 -> 2 -> 4 -> 1 in the paper.
         num_tokens: int, T.
         seed: int, of a random order. Default 0.
 
@@ -36,7 +35,7 @@ def make_order(
         int array [T].
 
     Raises:
-        ValueError: if it is none of these.
+        ValueError: if `order` is none of these.
     """
     positions = np.arange(num_tokens)
     if isinstance(order, str):
@@ -63,12 +62,12 @@ def draw_masks(
     seed: int = 0,
     memory: Sequence[str] = (),
 ):
-    """Draw what the content and the query stream of each token may attend to.
+    """Draw the masks of the content and the query stream.
 
     Args:
         pieces: list of T strs.
-        order, seed: as of `make_order`.
-        memory: list of M strs, pieces before them that are remembered.
+        order, seed: see `make_order`.
+        memory: list of M strs, earlier pieces in memory.
 
     Returns:
         matplotlib.figure.Figure.
@@ -116,15 +115,15 @@ def draw_pseudo_masks(pieces: Sequence[str], blocks: Sequence[Sequence[int]]):
 
     Args:
         pieces: list of T strs.
-        blocks: list of lists of positions from 1 on, the targets of each step
-            in the order in which they are predicted.
+        blocks: list of lists of positions from 1 on, the targets of each step,
+            in the order of prediction.
 
     Returns:
         matplotlib.figure.Figure: the text, with [M] for targets, then [P] and
         the token of every target.
 
     Raises:
-        ValueError: if a position is outside the text, or comes twice.
+        ValueError: if a position is outside the text, or occurs twice.
 
     Source: figure 2 of https://arxiv.org/abs/2002.12804.
     """

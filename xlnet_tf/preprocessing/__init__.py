@@ -1,1 +1,1 @@
-"""Raw strings to features, one preprocessor a task."""
+"""Preprocessors from raw strings to features, one for each task."""

@@ -1,6 +1,6 @@
-"""Predictions of windows to answers of questions.
+"""Conversion of predictions for windows to answers to questions.
 
-Shapes: R rows, one a window, n answers kept of a question.
+Shapes: R rows, one per window, n answers kept for a question.
 """
 
 import numbers
@@ -16,7 +16,7 @@ from xlnet_tf.preprocessing.strings import named_strings
 from xlnet_tf.preprocessing.strings import of_examples
 from xlnet_tf.preprocessing.strings import to_tensor
 
-_BLOCK = 256  # questions whose windows are made at once, to save memory
+_BLOCK = 256  # questions at a time, to save memory
 
 
 def answer(
@@ -40,26 +40,26 @@ def answer(
             f"{x['question'].shape[0]} questions and "
             f"{x['context'].shape[0]} contexts."
         )
-    found = []
+    answers = []
     for begin in range(0, counts.pop(), _BLOCK):
         block = {name: part[begin : begin + _BLOCK] for name, part in x.items()}
         spans = _spans(task, block, batch_size, n_best, max_answer_length)
-        found.extend(_rows(spans, null_threshold))
-    return found[0] if is_single else found
+        answers.extend(_rows(spans, null_threshold))
+    return answers[0] if is_single else answers
 
 
 def check_places(contexts, y):
-    """Tell of answers without text, or that are not where they should begin.
+    """Warn about answers without text or at a wrong place.
 
-    The first count as no answer; nothing is trained on the others. A `y` or
-    contexts that are not plain lists or arrays are left alone.
+    Answers without text count as no answer; training skips misplaced ones. Only
+    plain lists or arrays are checked.
 
     Args:
         contexts: str of each question, or another value.
         y: dict of "answer_start", int, in characters, and "answer_text", str.
 
     Raises:
-        ValueError: if no answer stands there.
+        ValueError: if no answer is at its place.
     """
     columns = contexts, y.get("answer_start"), y.get("answer_text")
     if not all(isinstance(x, (list, np.ndarray)) for x in columns):
@@ -98,7 +98,7 @@ def check_places(contexts, y):
 
 
 def _stands(context, begin, text):
-    """Whether an answer, without blanks around it, stands at its place."""
+    """Whether an answer, without blanks around it, is at its place."""
     words = text.strip()
     begin += text.index(words)
     return begin >= 0 and context.startswith(words, begin)
@@ -114,7 +114,7 @@ def _spans(task, x, batch_size, n_best, max_answer_length):
 
 
 def _rows(spans, null_threshold):
-    """The answers of each question as a dict of plain values."""
+    """The answers to each question as a dict of plain values."""
     spans = {name: value.numpy().tolist() for name, value in spans.items()}
     names = ("text", "begin", "end", "score")
     for *columns, null_score in zip(
@@ -139,24 +139,23 @@ def decode(
     max_answer_length: int = 64,
     null_threshold: float | None = None,
 ) -> list[dict]:
-    """Answers to encoded questions, one dict a question.
+    """Answers to encoded questions, one dict per question.
 
     Args:
-        outputs: dict of arrays [R, ...], as `XLNetQuestionAnswering` gives
-            them without `start_positions`.
+        outputs: dict of arrays [R, ...], outputs of `XLNetQuestionAnswering`
+            without `start_positions`.
         encoded: EncodedExamples of the preprocessor, not for training.
         examples: list of QuestionExample.
-        n_best: int, most answers of a question. Default 5.
+        n_best: int, most answers for a question. Default 5.
         max_answer_length: int, pieces. Default 64.
-        null_threshold: float; a question has no answer where its logit of
-            having none is above. Default None: always an answer.
+        null_threshold: float; a question has no answer if its logit of "no
+            answer" is above. Default None: always an answer.
 
     Returns:
         list of dict of JSON values: `id`, `answer`, a slice of the context, ""
-        = no answer, `no_answer_odds`, logit that there is no answer, and
-        `n_best`, the best answers in spite of the threshold: a list of dict of
-        `text`, `probability` (among these), `start_log_prob` and
-        `end_log_prob`.
+        = no answer, `no_answer_odds`, the logit of "no answer", and `n_best`,
+        the best answers regardless of the threshold: a list of dict of `text`,
+        `probability` (among these), `start_log_prob` and `end_log_prob`.
 
     Raises:
         ValueError: two examples share an id, or the outputs hold NaN.
@@ -177,12 +176,12 @@ def decode(
         outputs, windows, of_examples(contexts), n_best, max_answer_length
     )
     odds = np.asarray(spans["null_score"]).tolist()
-    found = []
+    answers = []
     for one, best, null_odds in zip(
         examples, n_best_answers(spans, contexts), odds, strict=True
     ):
         is_null = null_threshold is not None and null_odds > null_threshold
-        found.append(
+        answers.append(
             {
                 "id": one.id,
                 "answer": "" if is_null else best[0]["text"],
@@ -190,7 +189,7 @@ def decode(
                 "n_best": best,
             }
         )
-    return found
+    return answers
 
 
 def _check_ids(examples):
@@ -217,12 +216,12 @@ def answer_tensors(y):
     """Labels of `fit` as a dict of tensors.
 
     Args:
-        y: dict of `answer_start`, integers, and `answer_text`, texts, one of
-            each question.
+        y: dict of `answer_start`, integers, and `answer_text`, texts, one per
+            question.
 
     Raises:
-        ValueError: if a part is missing, or has several of a question.
-        TypeError: if a part is of another kind.
+        ValueError: if a part is missing, or has several entries for a question.
+        TypeError: if a part has another type.
     """
     names = ("answer_start", "answer_text")
     if not isinstance(y, dict) or set(y) != set(names):
@@ -232,7 +231,7 @@ def answer_tensors(y):
             f"Received: {received}."
         )
     starts = y["answer_start"]
-    # Also a single number, of a single question.
+    # Also a single number, for a single question.
     starts = to_tensor(starts if hasattr(starts, "dtype") else np.array(starts))
     if not starts.dtype.is_integer:
         raise TypeError(

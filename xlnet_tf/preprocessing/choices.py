@@ -1,4 +1,4 @@
-"""Questions with options, and queries with documents, to features.
+"""Features of questions with options, and of queries with documents.
 
 Shapes: B batch, O options of a question or documents of a query, T tokens,
 R rows of O sequences.
@@ -20,26 +20,26 @@ from xlnet_tf.preprocessing.strings import to_tensor
 class XLNetMultipleChoicePreprocessor(Preprocessor):
     """Features of questions about contexts, a sequence for each option.
 
-    A sequence is the context, then the question and the option: the option in
-    place of each `_` of the question, or behind a question without a blank. A
-    context that is too long loses its end. A question with its option loses
-    its beginning where it has more than `max_question_length` tokens or does
-    not fit.
+    A sequence is the context, then the question and the option. The option
+    replaces each `_` of the question, or follows a question without a blank. A
+    long context is truncated at its end. A question with its option is
+    truncated at its beginning if it has more than `max_question_length` tokens
+    or does not fit.
 
     Args:
         max_question_length: int, most tokens of a question with its option.
             Default 128.
-        fill_blanks: bool, whether an option takes the place of each `_` of
-            its question, or stands behind every question. Default True.
+        fill_blanks: bool, whether an option replaces each `_` of its question.
+            If False, it follows every question. Default True.
         Others: see `Preprocessor`.
 
     Call arguments:
         x: dict of strings "context" [B], "question" [B], "options" [B, O].
-        y, sample_weight: returned as they are.
+        y, sample_weight: returned unchanged.
 
     Returns:
         dict of `token_ids`, `segment_ids` and `padding_mask`, int32
-        [B, O, T], and `y` and `sample_weight` where given.
+        [B, O, T], and `y` and `sample_weight` if given.
 
     Example:
 
@@ -177,16 +177,15 @@ class XLNetRankerPreprocessor(Preprocessor):
     Args: see `Preprocessor`.
 
     Call arguments:
-        x: dict of strings "query" [B] and "documents" [B, O], or [B, (O)]
-            where queries have different numbers of documents.
-        y: [B, O] or [B, (O)], how well each document answers its query, or
-            None.
-        sample_weight: [B], returned as it is.
+        x: dict of strings "query" [B] and "documents" [B, O], or [B, (O)] if
+            queries have different numbers of documents.
+        y: [B, O] or [B, (O)], the relevance of each document, or None.
+        sample_weight: [B], returned unchanged.
 
     Returns:
         dict of `token_ids`, `segment_ids` and `padding_mask`, int32
         [B, O, T], and `document_mask`, int32 [B, O], 1 = a document, 0 = a
-        filler; and `y` float32 [B, O] and `sample_weight` where given.
+        filler; and `y` float32 [B, O] and `sample_weight` if given.
 
     Example:
 
@@ -248,9 +247,9 @@ class XLNetRankerPreprocessor(Preprocessor):
     ):
         """Rows of a query and documents; see `Preprocessor.encode`.
 
-        Documents of a query that do not fit one row are dealt out to several,
-        so that as many rows as possible have a relevant one. Rows are filled
-        up with copies of their first document, whose `document_mask` is 0.
+        Documents that do not fit one row are divided among several, so that as
+        many rows as possible have a relevant one. Rows are filled with copies
+        of their first document, with a `document_mask` of 0.
 
         Args:
             examples: list of RankingExample.
@@ -298,7 +297,7 @@ class XLNetRankerPreprocessor(Preprocessor):
 
 
 def _repeated(preprocessor, ids, rows):
-    """Ragged ids [N, (T)], as much as a sequence can hold, of each row."""
+    """Ragged ids [N, (T)] of each row, cut to the length of a sequence."""
     import tensorflow as tf
 
     from data_pipeline.features.packing import checked_size
@@ -314,7 +313,7 @@ def _repeated(preprocessor, ids, rows):
 
 
 def _fill_blanks(questions, options):
-    """Questions [N] with each `_` replaced by their option [N]."""
+    """Questions [N] with each `_` replaced by the option [N]."""
     import tensorflow as tf
 
     from data_pipeline.tokenization.ragged import row_ids
@@ -330,7 +329,7 @@ def _fill_blanks(questions, options):
 
 
 def _row_lengths(tensor):
-    """Number of values of each row of a tensor [B, O] or [B, (O)]."""
+    """Number of values in each row of a tensor [B, O] or [B, (O)]."""
     import tensorflow as tf
 
     if isinstance(tensor, tf.RaggedTensor):
@@ -367,7 +366,7 @@ def _unflatten(features, num_options):
     import tensorflow as tf
 
     return {
-        # Not -1 for the rows: unknown where there are none.
+        # Not -1 for the rows: their number is unknown for an empty batch.
         name: tf.reshape(
             value,
             [

@@ -30,7 +30,7 @@ def can_preprocess():
 
 
 def _check_names(file, cls, settings):
-    """Refuse saved settings that a class of preprocessor does not have."""
+    """Refuse saved settings that a preprocessor class does not have."""
     known = inspect.signature(cls).parameters
     if any(x.kind is x.VAR_KEYWORD for x in known.values()):
         return
@@ -42,7 +42,7 @@ def _check_names(file, cls, settings):
 
 
 class PreprocessorPreset:
-    """Mixin of a preprocessor that is read from and written to presets.
+    """Mixin that reads preprocessors from presets and writes them.
 
     The preprocessor has `tokenizer` and `settings`.
     """
@@ -55,14 +55,14 @@ class PreprocessorPreset:
     ):
         """Make a preprocessor from the tokenizer of a model directory.
 
-        Settings are read from a preprocessor of this class that was saved
-        there, else they have their defaults.
+        Settings come from a saved preprocessor of this class, or else are the
+        defaults.
 
         Args:
             path: str or path of a directory, ours, released or Hugging Face's.
-            verify: bool, whether to compare the files with the `SHA256SUMS`
-                beside them, if there is one. Default True.
-            **settings: constructor arguments that replace saved ones.
+            verify: bool, whether to compare the files with the directory's
+                `SHA256SUMS`, if there is one. Default True.
+            **settings: constructor arguments that override saved ones.
 
         Returns:
             A preprocessor of this class.
@@ -91,9 +91,9 @@ class PreprocessorPreset:
 
     @classmethod
     def of_settings(cls, settings, *arguments):
-        """A preprocessor of settings; the default layout is not given.
+        """Make a preprocessor from settings; the default layout is not passed.
 
-        Classes of users may have no such setting.
+        User classes may lack this setting.
         """
         if settings.get("layout") == "xlnet":
             settings = {k: v for k, v in settings.items() if k != "layout"}
@@ -106,11 +106,12 @@ class PreprocessorPreset:
         Args:
             path: str or path of a directory or of a checkpoint in it.
             verify: bool, see `from_preset`.
-            layout: str, where no preprocessor of this class was saved.
+            layout: str, for a directory without a saved preprocessor of this
+                class.
 
         Returns:
-            A preprocessor of this class, or None where there is no tokenizer
-            but a BERT's, or TensorFlow Text or SentencePiece is not installed.
+            A preprocessor of this class, or None if there is no tokenizer or
+            only a BERT's, or TensorFlow Text or SentencePiece is not installed.
 
         Raises:
             ValueError, FileNotFoundError: if a file is damaged or missing.
@@ -147,7 +148,7 @@ class PreprocessorPreset:
         saved_cls = cls
         if name != keras.saving.get_registered_name(cls):
             saved_cls = keras.saving.get_registered_object(name)
-        # A user's subclass; a preprocessor of another task is left alone.
+        # A user's subclass; a preprocessor of another task is ignored.
         if isinstance(saved_cls, type) and issubclass(saved_cls, cls):
             _check_names(file, saved_cls, saved["config"])
             return saved_cls, saved["config"]

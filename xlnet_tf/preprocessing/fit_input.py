@@ -1,6 +1,6 @@
-"""Input of `fit`, `evaluate` and `predict`: raw strings become features.
+"""Conversion of the input of `fit`, `evaluate` and `predict` to features.
 
-TensorFlow is imported when the first raw strings come.
+TensorFlow is imported for the first raw strings.
 """
 
 import inspect
@@ -19,14 +19,14 @@ DEFAULT_BATCH_SIZE = 32
 def keras_input(
     model, x, y=None, sample_weight=None, batch_size=None, shuffle=False
 ):
-    """The input of a task as `keras.Model` takes it.
+    """Convert the input of a task for `keras.Model`.
 
     Args:
         model: Task.
         x: raw strings or features, in lists, arrays, columns or dicts; or
             batches of either, of a tf.data.Dataset, PyDataset or generator.
-        y: labels beside lists or arrays, or None.
-        sample_weight: weights beside them, or None.
+        y: labels for lists or arrays, or None.
+        sample_weight: weights for these, or None.
         batch_size: int, or None for 32.
         shuffle: bool, whether each pass over strings has another order.
 
@@ -35,7 +35,7 @@ def keras_input(
         set of batches and None three times.
 
     Raises:
-        TypeError, ValueError: if a part cannot be read.
+        TypeError, ValueError: if a part is unreadable.
     """
     if is_data_set(x):
         beside = y, sample_weight, batch_size
@@ -53,7 +53,7 @@ def keras_input(
             parts = tensors(model.preprocessor, x, y, sample_weight)
             x = _data_set(model.preprocessor, parts, batch_size, shuffle)
             return x, None, None, None
-        if isinstance(x, dict):  # beside which Keras takes no lists
+        if isinstance(x, dict):  # Keras accepts no lists with a dict
             y, sample_weight = _as_array(y), _as_array(sample_weight)
     return x, y, sample_weight, batch_size
 
@@ -64,13 +64,13 @@ def is_data_set(x):
 
 
 def gives_batches(x):
-    """Whether input is no rows, but a data set, PyDataset or generator."""
+    """Whether input is a data set, PyDataset or generator, not rows."""
     is_batches = isinstance(x, keras.utils.PyDataset) or inspect.isgenerator(x)
     return is_batches or is_data_set(x)
 
 
 def checked_rows(model, x, y=None, sample_weight=None):
-    """Rows beside their labels, checked, and labels as the loss takes them.
+    """Check rows and labels, and convert labels for the loss.
 
     Args:
         model, x, y, sample_weight: see `keras_input`; no data set.
@@ -94,7 +94,7 @@ def checked_rows(model, x, y=None, sample_weight=None):
 
 
 def prepared(model, x, y=None, sample_weight=None):
-    """A batch of strings as features; features as they are.
+    """Convert a batch of strings to features; features are unchanged.
 
     Args:
         model, x, y, sample_weight: see `keras_input`; no data set.
@@ -148,8 +148,8 @@ def _data_set(preprocessor, parts, batch_size, shuffle):
 
     count, batch_size = _count(parts), batch_size or DEFAULT_BATCH_SIZE
     if count <= batch_size and not shuffle:
-        # A data set that calls a function takes longer to start than a batch
-        # takes to be read. The size stays open: no new trace.
+        # A data set that calls a function starts more slowly than a batch is
+        # read. The size stays open, to avoid a new trace.
         batch = preprocessor(*_unpacked(parts))
         data = tf.data.Dataset.from_tensor_slices(batch).batch(max(count, 1))
         return data.with_options(dataset_options())
@@ -169,7 +169,7 @@ def _mapped(preprocessor, data):
 
 
 def _prepared_data_set(model, data):
-    """A data set of features with checked labels, of one of the user's."""
+    """Make a data set of features with checked labels from the user's."""
     limits = model.label_range(data)
     if limits is not None:
         data = check_labels(data, *limits)
@@ -201,22 +201,22 @@ def _refuse_string_labels(spec):
 
 
 def check_labels(data, least, most, words, any_shape=False):
-    """A data set that stops with an error at a label out of a range.
+    """Make a data set that raises at a label out of range.
 
-    The check is part of the data set, so that it acts beside compiled steps
-    too, where XLA would make the loss nan.
+    The check is part of the data set, so that it also works with compiled
+    steps; there XLA would make the loss nan.
 
     Args:
         data: tf.data.Dataset of batches `(x, y)` or `(x, y, sample_weight)`.
         least, most: numbers, the range of the labels.
-        words: str, what labels must be, for the error.
-        any_shape: bool, whether labels of other shapes than [B] and [B, 1]
-            are checked too. Default False: they are of a loss of one's own.
+        words: str, description of valid labels, for the error.
+        any_shape: bool, whether labels of other shapes than [B] and [B, 1] are
+            checked too. Default False: they belong to a custom loss.
 
     Returns:
         tf.data.Dataset of the same elements; a label out of the range raises
-        InvalidArgumentError. `data` itself where there is nothing to check, or
-        it is distributed.
+        InvalidArgumentError. `data` itself if there is nothing to check, or it
+        is distributed.
 
     Raises:
         ValueError: if the labels are strings.
@@ -247,12 +247,13 @@ def check_labels(data, least, most, words, any_shape=False):
 
 
 def _prepared_batches(model, batches):
-    """A PyDataset or generator of batches of features.
+    """Convert a PyDataset or generator of batches to features.
 
     Args:
         model: Task.
         batches: `keras.utils.PyDataset` or generator of batches `x`, `(x, y)`
-            or `(x, y, sample_weight)`. Of a PyDataset the first is looked at.
+            or `(x, y, sample_weight)`. The first batch of a PyDataset is
+            inspected.
     """
 
     def of_features(batch):
@@ -275,10 +276,10 @@ def _prepared_batches(model, batches):
 
 
 class _Mapped(keras.utils.PyDataset):
-    """The batches of another PyDataset, each given to a function."""
+    """The batches of another PyDataset, each passed to a function."""
 
     def __init__(self, batches, function):
-        # In threads: TensorFlow, which tokenizes, does not survive a fork.
+        # In threads: TensorFlow tokenizes, and does not survive a fork.
         super().__init__(
             workers=batches.workers, max_queue_size=batches.max_queue_size
         )
@@ -299,17 +300,17 @@ class _Mapped(keras.utils.PyDataset):
 
 
 def split(model, x, y, sample_weight, fraction):
-    """The first examples in strings to train on, the last ones to validate on.
+    """Split strings: first examples for training, last ones for validation.
 
     Args:
         model, x, y, sample_weight: see `keras_input`.
-        fraction: float, the share to validate on.
+        fraction: float, the share for validation.
 
     Returns:
         two tuples of x, y, sample_weight.
 
     Raises:
-        ValueError: if one of them would be empty, or `x` is a data set.
+        ValueError: if a part would be empty, or `x` is a data set.
     """
     if is_data_set(x):
         raise ValueError(
@@ -333,10 +334,10 @@ def split(model, x, y, sample_weight, fraction):
 
 
 def tensors(preprocessor, x, y=None, sample_weight=None):
-    """Raw input and labels as tensors, packed as Keras packs them.
+    """Convert raw input and labels to tensors, packed like Keras' data.
 
     Raises:
-        ValueError: if `x` is one example and no batch.
+        ValueError: if `x` is one example, not a batch.
     """
     x = preprocessor.tensors(x)
     if preprocessor.is_single(x):
@@ -359,7 +360,7 @@ def _as_tensors(y):
 
 
 def _count(parts):
-    """The number of examples, the same in all parts."""
+    """Number of examples, equal in all parts."""
     counts = [
         int(part.shape[0]) if part.shape.rank else 0
         for part in keras.tree.flatten(parts)

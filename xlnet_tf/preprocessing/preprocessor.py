@@ -1,7 +1,7 @@
 """Base of all preprocessors: a tokenizer and settings.
 
 A preprocessor runs eagerly and inside `tf.data.Dataset.map`. It needs
-TensorFlow Text and SentencePiece, which are imported when they are first used.
+TensorFlow Text and SentencePiece, imported on first use.
 
 Shapes: B batch, N texts, T tokens.
 """
@@ -16,7 +16,7 @@ import keras
 
 from xlnet_tf.preprocessing.files import PreprocessorPreset
 
-# Tables are filled up to a multiple of 64 or 128, and a few tokens are added.
+# Tables are padded to a multiple of 64 or 128, plus a few added tokens.
 _MOST_UNUSED_TOKENS = 256
 
 
@@ -29,15 +29,14 @@ class Preprocessor(PreprocessorPreset):
     Args:
         tokenizer: data_pipeline Tokenizer.
         sequence_length: int, T, [SEP] and [CLS] included. Default 512.
-        truncate: str, the segment of a pair that loses its end:
+        truncate: str, the segment of a pair that is truncated at its end:
             "longest_first" (default, as released), "only_first" or
             "only_second".
         pad_to_longest: bool, whether a batch is as wide as its longest
             sequence rather than `sequence_length`. Faster without XLA.
             Default False.
-        layout: str, "xlnet" (default), where [CLS] ends a sequence, or "bert",
-            where it begins one that is padded on the right: as `config.layout`
-            of the model.
+        layout: str, the model's `config.layout`: "xlnet" (default), [CLS] ends
+            a sequence; or "bert", [CLS] begins a sequence, padded on the right.
 
     Call arguments:
         x: raw input of a batch, or of a single example.
@@ -45,19 +44,18 @@ class Preprocessor(PreprocessorPreset):
         sample_weight: weights, or None.
 
     Returns:
-        features, or tuples of them with `y` and `sample_weight` where these
-        are given.
+        features, or tuples with `y` and `sample_weight` if these are given.
 
     Raises:
-        TypeError: if the tokenizer is no `data_pipeline.Tokenizer`.
+        TypeError: if the tokenizer is not a `data_pipeline.Tokenizer`.
         ValueError: if a setting is out of range.
     """
 
     usual_pad_side = "left"
     labels_are_strings = False
-    # Rank of the strings of one example; a batch has one axis more.
+    # Rank of the strings of one example; a batch has one more axis.
     string_rank = 0
-    # Refuses too many sequences before they are made, see
+    # Function that refuses too many sequences before they are made, see
     # `data_pipeline.features.packing.checked_size`; set by exports.
     check_size = None
     _num_symbols = 3
@@ -104,7 +102,7 @@ class Preprocessor(PreprocessorPreset):
 
     @property
     def sequence_length(self):
-        """int, T. A data set mapped before a change keeps the old length."""
+        """int, T. Data sets mapped before a change keep the old length."""
         return self._sequence_length
 
     @sequence_length.setter
@@ -116,7 +114,7 @@ class Preprocessor(PreprocessorPreset):
         """Refuse a `sequence_length` that does not fit the other settings.
 
         Raises:
-            ValueError: if it, or another setting, is out of range.
+            ValueError: if this or another setting is out of range.
         """
         from data_pipeline.features.packing import check_packing
 
@@ -131,7 +129,7 @@ class Preprocessor(PreprocessorPreset):
         return keras.utils.pack_x_y_sample_weight(features, y, sample_weight)
 
     def tensors(self, x):
-        """Raw input as tensors, the parts of an example by their names.
+        """Convert raw input to tensors, the parts of an example by name.
 
         Args:
             x: strings in lists, arrays or tensors.
@@ -140,7 +138,7 @@ class Preprocessor(PreprocessorPreset):
             dict of str to string tensor, ragged or not.
 
         Raises:
-            TypeError: if a part is not made of strings.
+            TypeError: if a part does not consist of strings.
             ValueError: if parts are missing or unknown.
         """
         raise NotImplementedError
@@ -149,10 +147,10 @@ class Preprocessor(PreprocessorPreset):
         """Features of a batch.
 
         Args:
-            x: dict of tensors, as `tensors` gives them.
+            x: dict of tensors, see `tensors`.
 
         Returns:
-            dict of tensors whose first axis is B.
+            dict of tensors with first axis B.
         """
         raise NotImplementedError
 
@@ -165,13 +163,13 @@ class Preprocessor(PreprocessorPreset):
     ):
         """Rows of features and labels of examples, for fine-tuning.
 
-        Texts are read by the same functions as in a call.
+        It reads texts with the same functions as a call.
 
         Args:
             examples: list of examples of `data_pipeline.tasks.examples`.
             labels: sequence of str, the classes or tags, or None.
-            training: bool, whether the rows are trained on; else every example
-                gets a prediction. Default False.
+            training: bool, whether the rows are for training; otherwise every
+                example gets a prediction. Default False.
             progress: bool, whether to draw a bar. Default False.
 
         Returns:
@@ -183,26 +181,26 @@ class Preprocessor(PreprocessorPreset):
         raise NotImplementedError
 
     def is_single(self, x):
-        """Whether tensors are of one example rather than of a batch."""
+        """Whether tensors hold one example rather than a batch."""
         return next(iter(x.values())).shape.rank == self.string_rank
 
     def as_batch(self, function, x, *others):
-        """Apply a function of batches, to one example as a batch of one.
+        """Apply a function of batches; one example becomes a batch of one.
 
         Args:
             function: callable.
-            x: dict of tensors, as `tensors` gives them.
-            *others: further arguments of a batch, or of the example.
+            x: dict of tensors, see `tensors`.
+            *others: other arguments of the batch or the example.
 
         Returns:
-            what the function returns, of one example its first row.
+            the result of the function; for one example its first row.
         """
         if self.is_single(x):
             return _first_row(function(*add_axis((x, *others))))
         return function(x, *others)
 
     def tokenize(self, texts):
-        """Ids of texts, as `Tokenizer.encode` gives them.
+        """Ids of texts, see `Tokenizer.encode`.
 
         Args:
             texts: string tensor [N]; equal ones are tokenized once.
@@ -260,14 +258,14 @@ class Preprocessor(PreprocessorPreset):
         return f"<{type(self).__name__}: {values}, {self.tokenizer!r}>"
 
     def layout_setting(self):
-        """The setting `layout`, dict; empty where it is the default."""
+        """The setting `layout`, dict; empty for the default."""
         return {} if self.layout == "xlnet" else {"layout": self.layout}
 
     def with_settings(self, **settings):
         """A copy with other settings.
 
         Args:
-            **settings: some of the settings that `settings` gives.
+            **settings: some of the settings in `settings`.
 
         Returns:
             A preprocessor of this class.
@@ -306,7 +304,7 @@ class Preprocessor(PreprocessorPreset):
 
 
 def most_positions(config):
-    """Most tokens that a model of a config reads, int or infinity."""
+    """Most tokens of a model with this config, int or infinity."""
     return getattr(config, "max_positions", math.inf)
 
 
@@ -314,7 +312,7 @@ def check_positions(config, sequence_length):
     """Refuse sequences of more tokens than a model has positions.
 
     Raises:
-        ValueError: if so.
+        ValueError: if a sequence is longer.
     """
     if sequence_length > most_positions(config):
         raise ValueError(
@@ -329,18 +327,18 @@ def check_vocabulary(
     num_tokens,
     advice="Give the tokenizer that the model was trained with",
 ):
-    """Refuse a tokenizer of more pieces than a model has tokens.
+    """Refuse a tokenizer with more pieces than the model has tokens.
 
-    A model may have more: tokens that were added, and rows that fill its table
-    up. None of them is ever predicted. Warns of very many.
+    A model may have more: added tokens, and padding rows of its table. They are
+    never predicted. Very many cause a warning.
 
     Args:
-        num_pieces: int, of the tokenizer.
+        num_pieces: int, pieces of the tokenizer.
         num_tokens: int, V of the model.
-        advice: str, what to do, without its full stop.
+        advice: str, advice without its full stop.
 
     Raises:
-        ValueError: if it has more pieces.
+        ValueError: if the tokenizer has more pieces.
     """
     text = (
         f"the tokenizer has {num_pieces:,} pieces and the model {num_tokens:,} "
@@ -359,7 +357,7 @@ def _find_layout(name):
 
 
 def _unconverted(function):
-    """A function that AutoGraph leaves as it is, which saves seconds."""
+    """Exclude a function from AutoGraph, which saves seconds."""
     import tensorflow as tf
 
     return tf.autograph.experimental.do_not_convert(function)

@@ -1,7 +1,7 @@
-"""Questions and contexts to windows of features, and windows to answers.
+"""Windows of features from questions and contexts, and their answers.
 
 Shapes: B questions, W windows of all of them, T tokens, A answers of training
-examples, n answers kept of a question.
+examples, n answers kept for a question.
 """
 
 from typing import Any
@@ -19,11 +19,11 @@ from xlnet_tf.preprocessing.strings import of_examples
 from xlnet_tf.preprocessing.strings import to_tensor
 
 # `contexts` counts distinct contexts, `impossible` questions without an answer.
-# Of the `answers`, `inexact` ones do not begin and end where pieces do, and are
-# labelled by the pieces around them; `misplaced` ones are not at their place in
-# the context, or have no piece, and give no label. `left_out` counts questions
-# whose answers are all misplaced, `out_of_reach` those without a window that
-# holds a whole answer.
+# `inexact` counts `answers` that do not begin and end with pieces; their label
+# is the pieces around them. `misplaced` counts answers that are not at their
+# place in the context, or have no piece; they give no label. `left_out` counts
+# questions whose answers are all misplaced, `out_of_reach` questions without a
+# window around a whole answer.
 _COUNTS = (
     *("examples", "contexts", "windows", "cut_questions", "split_contexts"),
     *("windows_with_answer", "impossible", "answers", "inexact", "misplaced"),
@@ -36,36 +36,36 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
     """Features of questions about contexts, padded on the right.
 
     A sequence is `context sep question sep cls`, in BERT's layout `cls context
-    sep question sep`. A context that is too long is read in overlapping
-    windows. To predict, a batch has a row for every window; to train, a row for
-    each question, the window that holds the answer.
-    `XLNetQuestionAnswering.answer` merges the predictions of windows.
+    sep question sep`. A long context is read in overlapping windows. For
+    prediction, a batch has a row for every window; for training, a row for each
+    question, the window with the answer. `XLNetQuestionAnswering.answer` merges
+    the predictions of windows.
 
     Args:
         tokenizer: data_pipeline Tokenizer.
         sequence_length: int, T, all symbols included. Default 512.
         stride: int, tokens of the context between the starts of windows.
             Default 128.
-        max_question_length: int, tokens; longer questions lose their end.
-            Default 64.
+        max_question_length: int, tokens; longer questions are truncated at the
+            end. Default 64.
         pad_to_longest: bool, whether a batch is as wide as its longest window
             rather than `sequence_length`. Faster without XLA. Default False.
         layout: str, "xlnet" (default) or "bert"; see `Preprocessor`.
 
     Call arguments:
         x: dict of strings "question" [B] and "context" [B].
-        y: None to predict; to train a dict of "answer_start", int [B], in
-            characters of the context (code points), -1 for no answer, and
+        y: None for prediction; for training a dict of "answer_start", int [B],
+            in characters of the context (code points), -1 for no answer, and
             "answer_text", strings [B], "" for no answer too.
-        sample_weight: [B], for training alone.
+        sample_weight: [B], only for training.
 
     Returns:
         dict of `token_ids`, `segment_ids`, `padding_mask` and `answer_mask`,
         int32 [W, T], and `class_index`, int32 [W]. With `y` a tuple: these of
         B rows, with `start_positions`, int32 [B]; a dict of
         `start_positions`, `end_positions`, int32 [B], and `is_impossible`,
-        float32 [B]; and weights, float32 [B], 0 where the text of an answer
-        does not stand at its place.
+        float32 [B]; and weights, float32 [B], 0 if the text of an answer is not
+        at its place.
 
     Raises:
         TypeError: if `tokenizer`, `x` or `y` is of the wrong type.
@@ -86,7 +86,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
     """
 
     usual_pad_side = "right"
-    decode = staticmethod(decode)  # the way back from `encode`
+    decode = staticmethod(decode)  # the inverse of `encode`
 
     def __init__(
         self,
@@ -179,26 +179,26 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         Args:
             examples: list of QuestionExample.
             labels: not used.
-            training: bool. If True, windows are labelled, and questions whose
-                answers all are misplaced are left out; else every question has
-                a window. Default False.
+            training: bool. If True, windows are labelled, and questions with
+                only misplaced answers are left out; otherwise every question
+                has a window. Default False.
             progress: see `Preprocessor.encode`.
-            max_question_length: int or None. Questions of up to so many tokens
-                must not lose their end to a short `sequence_length`. Default
-                None: they may.
+            max_question_length: int or None. A short `sequence_length` must not
+                truncate questions of up to this many tokens. Default None: it
+                may.
 
         Returns:
             EncodedExamples with the sequence `answer_mask` uint8, 1 = an
             answer may start or end here, `class_index` int32 [W], and `example`
             int32 [W], the question of each window; for training with
-            `start_position` and `end_position` int32 [W], of the first answer
-            that is whole in the window, else `class_index`, and
-            `is_impossible` float32 [W]; else, not in batches, with `begins`,
-            `ends` and `is_max_context` of `QuestionWindows`.
+            `start_position` and `end_position` int32 [W], of the first whole
+            answer in the window, else `class_index`, and `is_impossible`
+            float32 [W]; else, not in batches, with `begins`, `ends` and
+            `is_max_context` of `QuestionWindows`.
 
         Raises:
-            ValueError: a question leaves no room for its context, or training
-                examples have no answer at all.
+            ValueError: a question leaves no room for its context, or no
+                training example has an answer.
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
@@ -236,7 +236,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
 
 class _Encoder:
-    """Encode some questions at a time, and count them and their answers.
+    """Encoder of some questions at a time, with counts.
 
     Args:
         preprocessor: XLNetQuestionAnsweringPreprocessor.
@@ -299,7 +299,7 @@ class _Encoder:
         counts["split_contexts"] = len(self._split_contexts)
 
     def _labelled(self, examples, contexts, windows, columns):
-        """Columns with labels, without questions that give no label."""
+        """Columns with labels; questions without a label are dropped."""
         import tensorflow as tf
 
         from data_pipeline.features.window_labels import answer_pieces

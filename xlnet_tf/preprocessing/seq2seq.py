@@ -1,4 +1,4 @@
-"""Source texts and target texts to features.
+"""Features of source texts and target texts.
 
 Shapes: B pairs, T tokens of a sequence, P tokens of a target, R rows.
 """
@@ -15,36 +15,36 @@ from xlnet_tf.preprocessing.strings import of_examples
 from xlnet_tf.preprocessing.strings import strings
 from xlnet_tf.preprocessing.strings import to_tensor
 
-# Targets of a split are padded to a multiple of it.
+# Targets of a split are padded to a multiple of this.
 _TARGET_STEP = 8
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetSeq2SeqPreprocessor(Preprocessor):
-    """Features of sources, with the targets behind them, padded on the right.
+    """Features of sources followed by targets, padded on the right.
 
-    A sequence is `A sep B sep`, A of segment 0 and B of segment 1; in BERT's
-    layout with a [CLS] in front. What is too long loses its end.
+    A sequence is `A sep B sep`, A of segment 0 and B of segment 1; BERT's
+    layout adds a [CLS] in front. Long texts are truncated at the end.
 
     Args:
         tokenizer, pad_to_longest, layout: see `Preprocessor`.
-        sequence_length: int, T, tokens of a source and its target at most.
+        sequence_length: int, T, most tokens of a source with its target.
             Default 512.
-        target_length: int, P, tokens of a target at most, its end included.
-            The source may have the others. Default 64.
+        target_length: int, P, most tokens of a target, its end included. The
+            rest is for the source. Default 64.
 
     Call arguments:
         x: strings [B], or a dict of "source" [B] and "target" [B]. Or one
             string, or a dict of two.
-        y: strings [B], the targets, if `x` holds the sources alone.
+        y: strings [B], the targets, if `x` has only sources.
         sample_weight: [B], multiplied with the weights of the tokens, or None.
 
     Returns:
         tuple of features, `y` int32 [B, P], the tokens of the targets, and
-        `sample_weight` float32 [B, P], 0 where there is no token. Features are
+        `sample_weight` float32 [B, P], 0 for no token. Features are
         `token_ids`, `segment_ids` and `padding_mask`, int32 [B, T], and
-        `target_positions`, int32 [B, P]. Without targets features of the
-        sources alone, padded on the left.
+        `target_positions`, int32 [B, P]. Without targets, only features of the
+        sources, padded on the left.
 
     Example:
 
@@ -83,7 +83,7 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
 
     @property
     def source_length(self):
-        """int, tokens of a source at most, its symbols included."""
+        """int, most tokens of a source, its symbols included."""
         return self.sequence_length - self.target_length
 
     def check_length(self, value):
@@ -113,7 +113,7 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
         return named_strings({"source": x}, ("source",))
 
     def features(self, x):
-        """Features of sources alone, padded on the left for generation."""
+        """Features of only sources, padded on the left for generation."""
         import tensorflow as tf
 
         token_ids = self._sources(x["source"])
@@ -184,14 +184,14 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
         training: bool = False,
         progress: bool = False,
     ):
-        """Rows of pairs, or of sources alone; see `Preprocessor.encode`.
+        """Rows of pairs or only sources; see `Preprocessor.encode`.
 
         Args:
             examples: list of PairExample.
             labels: not used.
-            training: bool. If True, rows hold the targets too, `target_ids`,
-                `target_positions` and `target_weights` [R, P]; else they are
-                sources, padded on the left for generation.
+            training: bool. If True, rows include the targets: `target_ids`,
+                `target_positions` and `target_weights` [R, P]. Otherwise they
+                are sources, padded on the left for generation.
             progress: see `Preprocessor.encode`.
 
         Returns:
@@ -226,7 +226,7 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
         )
 
     def _notes(self, columns, count):
-        """Lines that say what is cut."""
+        """Lines about truncated texts."""
         sources = columns["target_positions"][:, 0]
         full = int(np.sum(sources == self.source_length))
         targets = columns["target_weights"].sum(axis=1)

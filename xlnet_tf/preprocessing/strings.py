@@ -1,6 +1,6 @@
 """Raw input of tasks as tensors of strings.
 
-TensorFlow is imported when the first input comes.
+TensorFlow is imported for the first input.
 """
 
 import collections.abc
@@ -16,7 +16,7 @@ def named_strings(x, required, optional=()):
     """String tensors of the parts of a dict of raw input.
 
     Raises:
-        TypeError: if `x` is no dict, or a part is not made of strings.
+        TypeError: if `x` is not a dict, or a part does not consist of strings.
         ValueError: if parts are missing or unknown.
     """
     names = ", ".join([*required, *(f"{name} (optional)" for name in optional)])
@@ -37,7 +37,7 @@ def named_strings(x, required, optional=()):
 
 
 def strings(value, name):
-    """A string tensor of lists, arrays or tensors; ragged where lists are."""
+    """Make a string tensor of lists, arrays or tensors; ragged like lists."""
     import tensorflow as tf
 
     if isinstance(value, (tf.Tensor, tf.RaggedTensor)):
@@ -50,7 +50,7 @@ def strings(value, name):
                 f"`{name}` must be strings. Received: {_wrong_of(value)}."
             ) from error
     if tensor.dtype != tf.string:
-        # Nothing has no type of its own.
+        # An empty list has no type.
         kind = getattr(getattr(value, "dtype", None), "kind", "O")
         if tensor.shape == [0] and kind in "OTU":
             return tf.zeros([0], tf.string)
@@ -61,7 +61,7 @@ def strings(value, name):
 
 
 def _wrong_of(value):
-    """The first of several values that is no text, as an error shows it."""
+    """The first value that is not text, in the form for an error."""
     values = _as_list(value)
     if isinstance(values, list):
         texts = (str, bytes, list, tuple, np.ndarray)
@@ -72,11 +72,11 @@ def _wrong_of(value):
 
 
 def to_tensor(value):
-    """A tensor of lists, arrays or tensors; ragged where lists are uneven.
+    """Make a tensor of lists, arrays or tensors; ragged for uneven lists.
 
     Args:
         value: tensor, array, Series, or a sequence such as a list or a column
-            of a data set of Hugging Face; rows of it may be any of these.
+            of a Hugging Face data set; its rows may be any of these.
     """
     import tensorflow as tf
 
@@ -84,7 +84,7 @@ def to_tensor(value):
         return value
     value = _as_list(value)
     if isinstance(value, list):
-        # Texts first: of a million, `is_tensor` takes seconds.
+        # Texts first: for a million, `is_tensor` takes seconds.
         rows = [
             x if isinstance(x, (str, bytes)) or tf.is_tensor(x) else _as_list(x)
             for x in value
@@ -99,7 +99,7 @@ def to_tensor(value):
 
 
 def _of_lists(value):
-    """A tensor of an array, or of lists of the same depth."""
+    """Make a tensor of an array, or of lists of the same depth."""
     import tensorflow as tf
 
     if isinstance(value, list):
@@ -110,7 +110,7 @@ def _of_lists(value):
 
 
 def _as_list(value):
-    """Sequences, and arrays of objects or texts, as lists; others as given."""
+    """Convert sequences and arrays of objects or texts to lists."""
     if hasattr(value, "__array__"):
         array = value.__array__()
         # "T": NumPy's strings of any length.
@@ -122,7 +122,7 @@ def _as_list(value):
 
 
 def _without_surrogates(value):
-    """Texts in lists, a U+FFFD for each lone surrogate, which UTF-8 lacks."""
+    """Replace each lone surrogate, which UTF-8 lacks, by U+FFFD."""
     from data_pipeline.tokenization.cleaning import replace_surrogates
 
     if isinstance(value, list):
@@ -131,7 +131,7 @@ def _without_surrogates(value):
 
 
 def of_frame(x):
-    """The only column of a data frame; other input as it is.
+    """The only column of a data frame; other input is unchanged.
 
     Raises:
         ValueError: if the data frame has several columns.
@@ -176,15 +176,15 @@ def check_rank(tensor, name, rank):
 
 
 def of_examples(texts, shape=None):
-    """String tensor of a list of str, a U+FFFD for each lone surrogate.
+    """String tensor of a list of str, with U+FFFD for lone surrogates.
 
     Args:
         texts: list of str.
-        shape: list of int, of the tensor. Default: one axis.
+        shape: list of int, shape of the tensor. Default: one axis.
     """
     import tensorflow as tf
 
-    # One for one, so that places in the text stay what they are.
+    # One for one, so that places in the text do not change.
     tensor = tf.constant(_without_surrogates(list(texts)), tf.string)
     return tensor if shape is None else tf.reshape(tensor, shape)
 
@@ -193,7 +193,7 @@ def is_raw(x):
     """Whether input, or an element of a data set, holds strings.
 
     Args:
-        x: whatever `fit` takes as `x`.
+        x: any `x` of `fit`.
     """
     if hasattr(x, "element_spec"):
         spec = x.element_spec
@@ -203,10 +203,10 @@ def is_raw(x):
     if isinstance(x, dict):
         return "token_ids" not in x and any(map(is_raw, x.values()))
     if isinstance(x, (list, tuple)):
-        # A text may have no words. The second of a pair, at most, tells.
+        # A text may have no words; then the second text of a pair decides.
         parts = (y for y in x if not isinstance(y, (list, tuple)) or y)
         return any(map(is_raw, itertools.islice(parts, 2)))
-    if isinstance(x, collections.abc.Sequence):  # of Hugging Face's data sets
+    if isinstance(x, collections.abc.Sequence):  # columns, Hugging Face
         return len(x) > 0 and is_raw(x[0])
     dtype = getattr(x, "dtype", None)
     if dtype is None:

@@ -1,4 +1,4 @@
-"""Texts and pairs of texts to features.
+"""Features of texts and pairs of texts.
 
 Shapes: B batch, T tokens, R rows: texts, or windows of them.
 """
@@ -20,19 +20,19 @@ from xlnet_tf.preprocessing.strings import of_examples
 class XLNetTextClassifierPreprocessor(Preprocessor):
     """Features of texts, or of pairs of texts.
 
-    Padded on the left, in BERT's layout on the right.
+    They are padded on the left; in BERT's layout on the right.
 
     Args: see `Preprocessor`.
 
     Call arguments:
-        x: strings [B]; or a tuple or list of two such batches, the texts and
-            the texts that they are paired with; or a dict of "text" and
-            "text_pair". Or one string, or a tuple of two.
-        y, sample_weight: returned as they are.
+        x: strings [B]; or a tuple or list of two such batches, the first and
+            second texts of pairs; or a dict of "text" and "text_pair". Or one
+            string, or a tuple of two.
+        y, sample_weight: returned unchanged.
 
     Returns:
         dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, T],
-        and `y` and `sample_weight` where given.
+        and `y` and `sample_weight` if given.
 
     Example:
 
@@ -89,19 +89,19 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
             examples: list of TextExample.
             labels: sequence of str, the classes, or None for numbers.
             training, progress: see `Preprocessor.encode`.
-            stride: int or None. A text that is too long becomes several rows,
-                windows whose starts are `stride` tokens apart. Default None:
-                it loses its end.
+            stride: int or None. A long text becomes several rows, windows whose
+                starts are `stride` tokens apart. Default None: it is truncated
+                at the end.
 
         Returns:
-            EncodedExamples with `label` int32 or float32 [R] (-1 or nan where
-            an example has none), or float32 [R, C] of several classes,
-            `example` int32 [R], the example of each row, and `row_weight`
-            float32 [R], 1 / windows of the example.
+            EncodedExamples with `label` int32 or float32 [R] (-1 or nan for no
+            label), or float32 [R, C] for several classes, `example` int32 [R],
+            the example of each row, and `row_weight` float32 [R], 1 / windows
+            of the example.
 
         Raises:
-            ValueError: a label is none of `labels`, or is no number, or
-                windows are asked for of pairs, or have an impossible stride.
+            ValueError: a label is not in `labels` or not a number, or windows
+                are requested for pairs or with an impossible stride.
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
@@ -151,7 +151,7 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
             return {**unpack(self.pack(ids)), "windows": windows}
         has_pair = np.array([x.text_pair is not None for x in examples])
         pairs = of_examples([one.text_pair or "" for one in examples])
-        # A text without a pair has one symbol less than a text with "".
+        # A text without a pair has one symbol less than a text paired with "".
         parts = []
         for places in (np.flatnonzero(~has_pair), np.flatnonzero(has_pair)):
             if len(places):
@@ -199,23 +199,23 @@ def _labels(examples, labels):
 
 
 def _several_labels(examples, labels):
-    """float32 [X, C], 1 for each class of an example; -1 where it has none."""
+    """float32 [X, C], 1 for each class of an example; -1 without labels."""
     check_known("multi_label", examples, labels)
     known = {label: index for index, label in enumerate(labels)}
-    found = np.zeros((len(examples), len(labels)), np.float32)
+    flags = np.zeros((len(examples), len(labels)), np.float32)
     for row, example in enumerate(examples):
         if example.label is None:
-            found[row] = -1
+            flags[row] = -1
             continue
         for label in example.label:
-            found[row, known[label]] = 1
-    return found
+            flags[row, known[label]] = 1
+    return flags
 
 
 def _is_list_of_pairs(x):
-    """Whether x is what tokenizers of Hugging Face take: tuples of two texts.
+    """Whether x is a list of pairs, as for Hugging Face's tokenizers.
 
-    Two of them would pass for two batches of two texts.
+    Two pairs would look like two batches of two texts.
     """
     is_list = isinstance(x, list) and len(x) > 0
     return is_list and all(

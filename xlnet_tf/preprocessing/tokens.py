@@ -1,4 +1,4 @@
-"""Words of texts, with or without tags, to features.
+"""Features of words of texts, with or without tags.
 
 Shapes: B batch, W words of a text, N pieces of all texts, T tokens, R rows.
 """
@@ -20,7 +20,7 @@ _NO_LABEL = -1
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTokenClassifierPreprocessor(Preprocessor):
-    """Features of texts that are split into words, padded on the right.
+    """Features of texts split into words, padded on the right.
 
     Words are tokenized one by one; a word that the tokenizer drops is one
     unknown piece. The label of a word belongs to its first piece; the other
@@ -29,17 +29,16 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
     Args: see `Preprocessor`.
 
     Call arguments:
-        x: words [B, (W)], a list of lists or a ragged tensor, or a tensor
-            [B, W] with "" where there is no word. Or the words of one text.
-        y: int [B, (W)], a label for each word; words of a label below 0, such
+        x: words [B, (W)], a list of lists or a ragged tensor, or a tensor [B,
+            W] with "" for no word. Or the words of one text.
+        y: int [B, (W)], a label for each word; words with a label below 0, such
             as -100, have the weight 0.
         sample_weight: [B], or [B, (W)]; multiplied with the weights of the
             pieces.
 
     Returns:
         dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, T];
-        where labels are given also `y` int32 [B, T] and `sample_weight`
-        float32 [B, T].
+        with labels also `y` int32 [B, T] and `sample_weight` float32 [B, T].
 
     Example:
 
@@ -73,7 +72,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return self.pack(pieces)
 
     def first_pieces(self, x):
-        """Mark the first piece of each word, where its class is predicted.
+        """Mark the first piece of each word, which predicts its class.
 
         Args:
             x: words [B, (W)].
@@ -86,7 +85,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return self._align(pieces, _is_first(words), width)
 
     def are_words(self, x):
-        """list of B lists of bool: "" is no word; whether they fit or not."""
+        """list of B lists of bool, False for ""; words may not all fit."""
         return (_ragged(self.tensors(x)["words"]) != "").to_list()
 
     def encode(
@@ -104,12 +103,12 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
             training, progress: see `Preprocessor.encode`.
 
         Returns:
-            EncodedExamples with the sequences `token_labels` int32, -1 where
-            no tag is asked for, and `is_first_piece` uint8, and with `words`
-            int32 [R], the words that fit.
+            EncodedExamples with the sequences `token_labels` int32, -1 for no
+            tag, and `is_first_piece` uint8, and with `words` int32 [R], the
+            number of words that fit.
 
         Raises:
-            ValueError: a tag is none of `labels`.
+            ValueError: a tag is not in `labels`.
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
@@ -150,7 +149,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
 
         from data_pipeline.features.packing import unpack
 
-        # An empty word would be no word, and shift the tags behind it.
+        # An empty word would be no word and shift the later tags.
         words = [word or " " for one in examples for word in one.words]
         pieces, numbers = self._pieces(
             tf.RaggedTensor.from_row_lengths(
@@ -215,7 +214,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return features, labels, self._align(pieces, weights, width)
 
     def _pieces(self, words):
-        """Ids [B, (T)], and the index of the word of each, int64 [N]."""
+        """Ids [B, (T)], and the word index of each piece, int64 [N]."""
         from data_pipeline.features.packing import word_pieces
         from data_pipeline.tokenization.ragged import row_ids
 

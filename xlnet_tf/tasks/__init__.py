@@ -1,4 +1,4 @@
-"""Tasks: a backbone with a head, its loss, its answers and their metrics."""
+"""Tasks: a backbone with a head, loss, answers and metrics."""
 
 import importlib
 
@@ -16,7 +16,7 @@ _KINDS = {
 
 
 def task_kind(name):
-    """The class of a kind of task that can be fine-tuned.
+    """Class of a kind of task for fine-tuning.
 
     Args:
         name: str, the field `kind` of a TaskSpec.
@@ -37,7 +37,7 @@ def task_kind(name):
 
 
 def kind_of(model):
-    """The name of the kind of task of a model, or None.
+    """Name of a model's kind of task, or None.
 
     Args:
         model: any model.

@@ -1,4 +1,4 @@
-"""Options of a question and documents of a query: O sequences a row.
+"""Options of a question and documents of a query: O sequences per row.
 
 Shapes: B rows, O options or documents, T tokens.
 """
@@ -28,13 +28,14 @@ _FILLER = -1e30
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetMultipleChoice(SequenceTask):
-    """Chooses among the options of a question, such as RACE's.
+    """Choice among the options of a question, as in RACE.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
-        segment_length: int or None, tokens read at a time; a backbone with
-            `memory_length` remembers those before. Default None: all at once.
+        segment_length: int or None, tokens read at a time, with earlier ones in
+            memory if the backbone has `memory_length`. Default None: all at
+            once.
         preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
@@ -43,10 +44,10 @@ class XLNetMultipleChoice(SequenceTask):
         training: bool, whether dropout is applied.
 
     Returns:
-        float32 tensor of shape [B, O], one logit an option.
+        float32 tensor of shape [B, O], one logit per option.
 
     Raises:
-        ValueError: if `token_ids` have another rank; or as from
+        ValueError: if `token_ids` have another rank; see also
             `XLNetTextRegressor`.
 
     Source: `get_race_loss` of the released code.
@@ -66,7 +67,7 @@ class XLNetMultipleChoice(SequenceTask):
     preprocessor_cls: type[Preprocessor] | None = (
         XLNetMultipleChoicePreprocessor
     )
-    takes_class_weight = False  # an option's number is no class
+    takes_class_weight = False  # the index of an option is no class
 
     def __init__(self, backbone: keras.Model, **kwargs):
         super().__init__(backbone, 1, **kwargs)
@@ -115,7 +116,7 @@ class XLNetMultipleChoice(SequenceTask):
 
 
 class MultipleChoice(TaskKind):
-    """The right one of the options of a question."""
+    """The right option of a question."""
 
     name = "multiple_choice"
     model_class = XLNetMultipleChoice
@@ -141,7 +142,7 @@ class MultipleChoice(TaskKind):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `TaskKind`; the first metric is also that of each `group`."""
+        """See `TaskKind`; the first metric also for each `group`."""
         metrics.check_numbers([max(x["probabilities"]) for x in decoded])
         groups = [x.group for x in examples]
         return metrics.evaluate(
@@ -155,10 +156,10 @@ class MultipleChoice(TaskKind):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetRanker(XLNetMultipleChoice):
-    """Scores the documents of a query.
+    """Scores of a query's documents.
 
-    The default loss is `ListwiseLoss` on relevance [B, O]: 0 for documents
-    that do not answer the query, and for filler.
+    The default loss is `ListwiseLoss` on relevance [B, O]: 0 for irrelevant
+    documents and for filler.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
@@ -173,11 +174,10 @@ class XLNetRanker(XLNetMultipleChoice):
         training: bool, whether dropout is applied.
 
     Returns:
-        float32 tensor of shape [B, O], scores, -1e30 where `document_mask` is
-        0.
+        float32 tensor of shape [B, O], scores, -1e30 for filler.
 
     Raises:
-        ValueError: as from `XLNetMultipleChoice`.
+        ValueError: see `XLNetMultipleChoice`.
 
     Example:
 
@@ -209,13 +209,13 @@ class XLNetRanker(XLNetMultipleChoice):
         """`keras.Model.predict`; see `Task`.
 
         Returns:
-            float32 array [N, O], -1e30 where a query has fewer documents.
+            float32 array [N, O], -1e30 after the last document of a query.
         """
         if is_raw(x) and keras.backend.backend() != "tensorflow":
-            # Keras joins batches of one width only.
+            # Keras joins only batches of one width.
             x = x if hasattr(x, "element_spec") else self.preprocessor(x)
         scores = super().predict(x, batch_size, *args, **kwargs)
-        # Keras on TensorFlow gives batches of several widths as ragged rows.
+        # Keras on TensorFlow returns batches of several widths as ragged rows.
         is_ragged = hasattr(scores, "to_tensor")
         return scores.to_tensor(_FILLER).numpy() if is_ragged else scores
 
@@ -227,7 +227,7 @@ class XLNetRanker(XLNetMultipleChoice):
 
     def label_range(self, data):
         if not isinstance(self.loss, ListwiseLoss):
-            return None  # a loss of one's own may take other numbers
+            return None  # a custom loss may accept other numbers
         most = float(np.finfo("float32").max)
         return 0, most, "finite numbers of at least 0", True
 
@@ -243,7 +243,7 @@ class XLNetRanker(XLNetMultipleChoice):
 
 
 class Ranking(TaskKind):
-    """The documents of a query, the best first."""
+    """The documents of a query, best first."""
 
     name = "ranking"
     model_class = XLNetRanker
@@ -288,7 +288,7 @@ class Ranking(TaskKind):
 
 
 def _num_options(x):
-    """The options of each question of input, or None if they are not known."""
+    """Number of options per question of the input, or None if unknown."""
     if not isinstance(x, dict):
         return None
     part = x.get("token_ids", x.get("options"))

@@ -1,4 +1,4 @@
-"""Classes of tasks, and their names in the place of their numbers."""
+"""Classes of tasks: conversion of names to numbers, and checks."""
 
 import math
 import numbers
@@ -9,28 +9,28 @@ from data_pipeline.base.class_names import ClassNames
 
 
 def are_rows(y):
-    """Whether `y` of `fit` is labels: no dict, data set or None."""
+    """Whether `y` of `fit` holds labels: not a dict, a data set or None."""
     is_other = y is None or isinstance(y, dict) or hasattr(y, "element_spec")
     return not is_other
 
 
 def class_numbers(y, labels, num_classes, words="classes"):
-    """Integer classes of integers, which are checked, or of names.
+    """Check integer classes, or convert names to them.
 
-    A name may write the number of a label otherwise, "1.0" for "1".
+    A name may be another form of a numeric label, "1.0" for "1".
 
     Args:
-        y: labels [B] or [B, 1], in a list, array, Series or tensor; what has
-            another form, as of a loss of your own, is returned as it is.
+        y: labels [B] or [B, 1], in a list, array, Series or tensor; anything
+            else, such as labels of a custom loss, is returned unchanged.
         labels: list of C str, or None.
         num_classes: int, C, or None to leave integers unchecked.
-        words: str, what the labels are, for the error. Default "classes".
+        words: str, noun for the labels in the error. Default "classes".
 
     Returns:
-        int array [B] of names; numbers as given, but [B] where they are [B, 1].
+        int array [B] for names; numbers unchanged, but [B] for [B, 1].
 
     Raises:
-        ValueError: if one is no class of the model.
+        ValueError: if a label is no class of the model.
     """
     if not are_rows(y):
         return y
@@ -61,7 +61,7 @@ def class_numbers(y, labels, num_classes, words="classes"):
         return np.array([known[name] for name in meant], np.int32)
     if num_classes is None:
         return y
-    if values.dtype.kind == "O":  # as data frames may hold numbers
+    if values.dtype.kind == "O":  # data frames may hold numbers so
         values = np.array([_as_number(x) for x in flat])
         y = values
     if values.dtype.kind in "iuf":
@@ -70,7 +70,7 @@ def class_numbers(y, labels, num_classes, words="classes"):
 
 
 def _as_number(label):
-    """A label as a number, NaN if it is none."""
+    """A label as a number, NaN if not numeric."""
     return label if isinstance(label, numbers.Real) else math.nan
 
 
@@ -88,15 +88,16 @@ def _check_classes(values, flat, num_classes, words):
 
 
 def finite_numbers(y, least=-math.inf, noun="example"):
-    """Targets of a regression, which are returned as they are.
+    """Check the targets of a regression and return them unchanged.
 
     Args:
         y: numbers in a list, array, Series or tensor, or None.
-        least: float, the least that they may be. Default: any.
-        noun: str, what a number belongs to, for the error. Default "example".
+        least: float, smallest allowed value. Default: no limit.
+        noun: str, noun for the owner of a number in the error. Default
+            "example".
 
     Raises:
-        ValueError: if one is no finite number, or is less.
+        ValueError: if a target is not finite, or below `least`.
     """
     if not are_rows(y):
         return y
@@ -136,17 +137,16 @@ def checked_labels(labels, num_classes):
 
 
 def tag_numbers(y, labels, num_classes):
-    """Integer tags of the names of tags.
+    """Convert names of tags to integers.
 
     Args:
-        y: for each text, for each word a name; None or "" for a word without
-            a tag, whose number is -1. Numbers are checked and returned as
-            they are.
+        y: for each text, for each word a name; None or "" for a word without a
+            tag, which becomes -1. Numbers are checked and returned unchanged.
         labels: list of C str, or None.
         num_classes: int, C.
 
     Raises:
-        ValueError: if a tag is none of the model's.
+        ValueError: if a tag is unknown to the model.
     """
     if not are_rows(y):
         return y
@@ -162,25 +162,25 @@ def tag_numbers(y, labels, num_classes):
         _check_tags(rows, num_classes)
         return y
     known = {name: place for place, name in enumerate(labels or ())}
-    found = [[_tag_number(tag, known) for tag in row] for row in rows]
-    for place, row in enumerate(found):
+    numbers = [[_tag_number(tag, known) for tag in row] for row in rows]
+    for place, row in enumerate(numbers):
         if None in row:
             raise ValueError(
                 f"`y` must hold tags of the model, {', '.join(known)}. "
                 f"Received: {rows[place][row.index(None)]!r}, example {place} "
                 "from 0."
             )
-    return found
+    return numbers
 
 
 def check_tag_counts(tags, words):
-    """Refuse lists of tags that are not as long as their lists of words.
+    """Refuse lists of tags with other lengths than their lists of words.
 
     Args:
-        tags, words: what `fit` takes as `y` and `x`; only lists are looked at.
+        tags, words: `y` and `x` of `fit`; only lists are checked.
 
     Raises:
-        ValueError: names the first that differs.
+        ValueError: if lengths differ; it names the first such list.
     """
     words = words.get("words") if isinstance(words, dict) else words
     if not (isinstance(tags, list) and isinstance(words, (list, tuple))):
@@ -196,15 +196,15 @@ def check_tag_counts(tags, words):
 
 
 def numbered_weights(weights, labels, num_classes):
-    """`class_weight` of `fit` by numbers of classes, 1 for those left out.
+    """`class_weight` of `fit` by numbers of classes, 1 for missing ones.
 
     Args:
-        weights: dict of a number or a name of a class to its weight, or None.
+        weights: dict from a class's number or name to its weight, or None.
         labels: list of str, or None.
         num_classes: int, C.
 
     Raises:
-        ValueError: if a name is none of the labels.
+        ValueError: if a name is not among the labels.
     """
     if not isinstance(weights, dict):
         return weights
@@ -224,8 +224,8 @@ def numbered_weights(weights, labels, num_classes):
                 "`class_weight` must be of numbers of classes from 0 to "
                 f"{num_classes - 1}. Received: {number!r}."
             )
-    # Of data sets, Keras looks each class up in a table that ends with the last
-    # one of the dict.
+    # For data sets, Keras uses a look-up table that ends at the last class of
+    # the dict.
     others = dict.fromkeys(range(num_classes), 1.0)
     given = {known.get(x, x): weight for x, weight in weights.items()}
     return {**others, **given}
@@ -246,6 +246,6 @@ def _check_tags(rows, num_classes):
 
 
 def _tag_number(tag, known):
-    """Place of a tag, -1 for a word without one, None if it is not known."""
+    """Index of a tag, -1 for a word without one, None if unknown."""
     tag = tag.decode() if isinstance(tag, bytes) else tag
     return -1 if tag is None or tag == "" else known.get(str(tag))

@@ -58,12 +58,12 @@ class LanguageModelHead(keras.layers.Layer):
 
     Args:
         config: XLNetConfig or BertConfig.
-        has_transform: bool, a dense layer with GELU and a layer norm before
-            the product, as BERT and Model Garden's `XLNetMaskedLM` have them.
-            Default False, as XLNet was released. With a BertConfig the
-            activation is the config's.
-        transform_gelu: "tanh" or "erf", the form of that GELU, by default the
-            config's.
+        has_transform: bool, a dense layer with GELU and a layer norm before the
+            product, as in BERT and Model Garden's `XLNetMaskedLM`. Default
+            False, as in the released XLNet. With a BertConfig the config sets
+            the activation.
+        transform_gelu: "tanh" or "erf", the form of GELU. Default: from the
+            config.
 
     Call arguments:
         inputs: float tensor of shape [B, P, D].
@@ -73,7 +73,7 @@ class LanguageModelHead(keras.layers.Layer):
         float32 tensor of shape [B, P, V].
 
     Raises:
-        ValueError: if `transform_gelu` is none of these.
+        ValueError: if `transform_gelu` is neither.
 
     Source: `lm_loss` of the released code; with the transform
     `get_masked_lm_output` of https://github.com/google-research/bert.
@@ -122,8 +122,8 @@ class LanguageModelHead(keras.layers.Layer):
                 self._activation(self.transform(inputs))
             )
         token_embedding = ops.cast(token_embedding, inputs.dtype)
-        # One product of all rows: as a batch of products the gradient of the
-        # embedding would be [B, V, D] before it is summed.
+        # One product for all rows: in a batch of products the gradient of the
+        # embedding would be [B, V, D] before its sum.
         logits = ops.tensordot(inputs, token_embedding, axes=[[2], [1]])
         return ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
 
@@ -136,14 +136,14 @@ class LanguageModelHead(keras.layers.Layer):
 
 
 class ClassificationHead(keras.layers.Layer):
-    """One vector for a sequence, then scores of classes.
+    """Scores of classes from one summary vector of a sequence.
 
     Args:
         config: XLNetConfig or BertConfig.
         num_classes: int, C.
-        summary: "last", "first", or "mean", over all T tokens, padding
-            included, as released. By default where the class token stands:
-            the last token of an XLNet's sequence, the first of a BERT's.
+        summary: "last", "first", or "mean" over all T tokens, padding included,
+            as released. Default: the class token, the last token for XLNet, the
+            first for BERT.
         projection: bool, a dense layer on the summary. Default True.
         activation: "tanh" (default) or None, after the projection.
         dropout: float, on the summary. Default 0.1.
@@ -156,7 +156,7 @@ class ClassificationHead(keras.layers.Layer):
         float32 tensor of shape [B, C].
 
     Raises:
-        ValueError: if `summary` or `activation` is none of these.
+        ValueError: if `summary` or `activation` is unknown.
 
     Source: `summarize_sequence`, `classification_loss` and `regression_loss`.
     """

@@ -12,20 +12,20 @@ from xlnet_tf.tasks import metrics
 class TaskKind:
     """A kind of task, around one of its models; base of all kinds.
 
-    `arguments_for`, `preprocessor_settings` and `encoding_arguments` make a
-    model and its rows for a TaskSpec of `data_pipeline`. `outputs_of` reads a
-    batch and `loss_sums` gives its loss. `collect` and `decode` give answers
-    as JSON, and `score` their metrics.
+    `arguments_for`, `preprocessor_settings` and `encoding_arguments` configure
+    a model and its rows for a TaskSpec of `data_pipeline`. `outputs_of` and
+    `loss_sums` compute the outputs and the loss of a batch. `collect` and
+    `decode` make answers for JSON, and `score` their metrics.
 
     Args:
         model: object of `model_class`.
 
     Attributes:
-        name: str, as in the field `kind` of a TaskSpec.
+        name: str, the field `kind` of a TaskSpec.
         model_class: class of Task.
-        feature_names: names of the features of a batch that the model reads;
-            the others are labels and book-keeping.
-        metric_names: names of `xlnet_tf.tasks.metrics` that `score` gives.
+        feature_names: names of the model's input features in a batch; the
+            others are labels and bookkeeping.
+        metric_names: names from `xlnet_tf.tasks.metrics` that `score` supports.
     """
 
     name: str
@@ -48,11 +48,12 @@ class TaskKind:
             labels: tuple of str or None, the classes.
 
         Returns:
-            dict, without the backbone and the rates of dropout; it may hold
-            fields of the config too, for `from_preset`.
+            dict, without the backbone and dropout rates; it may also have
+            config fields for `from_preset`.
 
         Raises:
-            ValueError: if the task does not read `long_documents` so.
+            ValueError: if the task does not support this value of
+                `long_documents`.
         """
         if settings.long_documents != "truncate":
             raise ValueError(
@@ -77,7 +78,7 @@ class TaskKind:
 
     @classmethod
     def encoding_arguments(cls, spec, settings):
-        """Further arguments of `Preprocessor.encode` in a fine-tuning run.
+        """Other arguments of `Preprocessor.encode` in a fine-tuning run.
 
         Args:
             spec, settings: see `arguments_for`.
@@ -88,20 +89,20 @@ class TaskKind:
         return {}
 
     def outputs_of(self, features, training=False):
-        """Outputs for a batch that holds labels and book-keeping as well.
+        """Outputs for a batch with labels and bookkeeping.
 
         Args:
             features: dict of str to tensor [B, ...].
             training: bool, whether dropout is applied.
 
         Returns:
-            What the model's call returns.
+            The outputs of the model's call.
         """
         read = {k: v for k, v in features.items() if k in self.feature_names}
         return self.model(read, training=training)
 
     def loss_sums(self, outputs, features):
-        """Sums over the rows of a batch, of the loss that `compile` takes.
+        """Sum the loss of `compile` over the rows of a batch.
 
         Args:
             outputs: of `outputs_of`.
@@ -116,18 +117,18 @@ class TaskKind:
         return ops.sum(losses * weights), ops.sum(weights)
 
     def collect(self, outputs):
-        """Outputs of a batch that `decode` needs.
+        """Collect the outputs of a batch for `decode`.
 
         Args:
             outputs: of `outputs_of`.
 
         Returns:
-            dict of str to tensor [B, ...], of shapes that do not depend on T.
+            dict of str to tensor [B, ...], with shapes that do not depend on T.
         """
         return {"logits": outputs}
 
     def decode(self, collected, encoded, examples):
-        """Answers to examples, as JSON holds them.
+        """Answers to examples, for JSON.
 
         Args:
             collected: dict of str to array [R, ...], see `collect`.
@@ -144,34 +145,34 @@ class TaskKind:
         """Metrics of answers.
 
         Args:
-            spec: TaskSpec, whose `metrics` are wanted.
+            spec: TaskSpec, with the requested `metrics`.
             examples: list of examples with labels.
             decoded: list of dicts, of `decode`.
-            labels: tuple of str, the classes, where there are any.
+            labels: tuple of str, the classes, if any.
 
         Returns:
             dict of str to float, the main metric first.
 
         Raises:
-            ValueError: if an answer is not a number, as after a training that
-                diverged.
+            ValueError: if an answer is not a number, for example after
+                divergence.
         """
         targets, answers = cls.compared(examples, decoded, labels)
         return metrics.evaluate(cls, spec.metrics, targets, answers)
 
     @classmethod
     def compared(cls, examples, decoded, labels):
-        """Targets and predictions that `score` gives to the metrics."""
+        """Targets and predictions for the metrics of `score`."""
         raise NotImplementedError
 
     def adopt(self, scores):
-        """Keep what later answers need of `score`, such as a threshold."""
+        """Keep results of `score` for later answers, such as a threshold."""
 
     def details(self, encoded):
-        """JSON object of the run that exports read, or None.
+        """JSON object of the run for exports, or None.
 
         Args:
-            encoded: EncodedExamples that were trained on.
+            encoded: EncodedExamples of the training.
         """
 
 

@@ -1,4 +1,4 @@
-"""Base of the tasks that predict tokens of the vocabulary.
+"""Base of tasks that predict tokens of the vocabulary.
 
 Shapes: B batch, T tokens, P targets, D model dim, V vocabulary.
 """
@@ -16,7 +16,7 @@ class LanguageModelTask(Task):
         return {**features, "target_positions": features["token_ids"]}
 
     def logits(self, stream):
-        """Scores of every token of the vocabulary.
+        """Scores of all tokens of the vocabulary.
 
         Args:
             stream: float tensor of shape [B, P, D], rows of the backbone.

@@ -1,4 +1,4 @@
-"""Texts longer than a segment, read segment by segment with memory.
+"""Texts longer than a segment, computed segment by segment with memory.
 
 Shapes: B batch, T tokens of a text, M memory length, D model dim, L layers.
 """
@@ -15,11 +15,11 @@ _FILLERS = {"token_ids": 0, "segment_ids": 4, "padding_mask": 0}
 
 
 def remember_segments(backbone, features, segment_length, training=None):
-    """Read all segments of a text but the last one into memories.
+    """Compute memories of all segments of a text but the last one.
 
-    Work grows linearly with the length of the text. Memory of the machine does
-    not grow: as in pretraining, gradients stop at the beginning of the last
-    segment. Padding is not remembered.
+    Work grows linearly with the length of the text. The machine's memory does
+    not: as in pretraining, gradients stop at the beginning of the last segment.
+    Memories exclude padding.
 
     Args:
         backbone: XLNetBackbone with a `memory_length`.
@@ -86,10 +86,9 @@ def remember_segments(backbone, features, segment_length, training=None):
 
 
 def _without_gradient(model):
-    """A scope in which weights are constants, where the backend needs one.
+    """A scope in which weights are constants, if the backend needs one.
 
-    JAX refuses, in a loop, a gradient of attention's own even if nobody asks
-    for it.
+    In a loop JAX refuses attention's custom gradient even if it is unused.
     """
     if keras.backend.backend() == "tensorflow":
         return contextlib.nullcontext()

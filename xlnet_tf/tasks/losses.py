@@ -1,8 +1,8 @@
-"""Losses of tasks, and the metrics that they are compiled with by default.
+"""Losses of tasks, and default metrics.
 
-All losses are means by weight, so that rows of weight 0, such as padding of a
-last batch, do not count. In a fine-tuning run, `loss_sums` in `kind.py`
-sums the values of `call` over the rows.
+All losses are weighted means, so that rows of weight 0, such as padding of a
+last batch, do not count. In a fine-tuning run, `loss_sums` in `kind.py` sums
+the values of `call` over the rows.
 
 Shapes: B batch, T tokens, C classes, O documents of a query.
 """
@@ -13,8 +13,8 @@ import keras
 from keras import ops
 
 _MEAN = "mean_with_sample_weight"
-_FILLER = -1e29  # scores below are of fillers
-# Functions of Keras that take probabilities, and nothing else.
+_FILLER = -1e29  # fillers score lower
+# Keras functions that accept only probabilities.
 _OF_PROBABILITIES = (
     "kl_divergence",
     "dice",
@@ -31,14 +31,14 @@ def class_loss():
 
 
 def refuse_of_probabilities(loss, model):
-    """Refuse a loss of `compile` that takes probabilities.
+    """Refuse a loss for `compile` that needs probabilities.
 
     Args:
-        loss: what `keras.Model.compile` takes.
-        model: Task, which gives logits.
+        loss: see `keras.Model.compile`.
+        model: Task; its outputs are logits.
 
     Raises:
-        ValueError: if it is one.
+        ValueError: if the loss needs probabilities.
     """
     for one in keras.tree.flatten(loss):
         found = one
@@ -74,12 +74,13 @@ def class_metrics():
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class SmoothedLoss(keras.losses.Loss):
-    """Cross-entropy of tokens, of which a share is divided among all tokens.
+    """Cross-entropy of tokens with label smoothing.
 
-    Keras' own takes one-hot labels [B, P, V], which this leaves out.
+    Keras' version needs one-hot labels [B, P, V]; this one does not.
 
     Args:
-        smoothing: float, the share. Default 0.1.
+        smoothing: float, the probability that is divided among all tokens.
+            Default 0.1.
 
     Call arguments:
         y_true: int [B, P].
@@ -110,10 +111,10 @@ class SmoothedLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class SquaredError(keras.losses.Loss):
-    """(y - prediction)^2, one value a row.
+    """(y - prediction)^2, one value per row.
 
-    Of outputs [B], `keras.losses.MeanSquaredError` takes the mean over the
-    rows, and the weights of rows would be lost.
+    `keras.losses.MeanSquaredError` would average outputs [B] over the rows and
+    lose the weights of rows.
 
     Call arguments:
         y_true: [B] or [B, 1].
@@ -138,7 +139,7 @@ class ListwiseLoss(keras.losses.Loss):
 
     Call arguments:
         y_true: [B, O], relevance, at least 0.
-        y_pred: [B, O], scores, -1e30 for filler, whose relevance is not read.
+        y_pred: [B, O], scores, -1e30 for filler, whose relevance is ignored.
 
     Source: equation 4 of Cao et al., "Learning to rank: from pairwise
         approach to listwise approach", with p proportional to relevance.
@@ -160,25 +161,25 @@ def reciprocal_rank(y_true, y_pred):
     """Reciprocal rank of the best relevant document, 0 if there is none.
 
     Args:
-        y_true: [B, O], relevance, above 0 where relevant.
+        y_true: [B, O], relevance, above 0 for relevant documents.
         y_pred: [B, O], scores.
 
     Returns:
-        float tensor of shape [B]. Of equal scores the relevant one is first.
+        float tensor of shape [B]. Among equal scores the relevant document is
+        first.
     """
     is_relevant = ops.cast(y_true, y_pred.dtype) > 0
     best = ops.max(ops.where(is_relevant, y_pred, -1e38), -1, keepdims=True)
     before = ops.sum(ops.cast(y_pred > best, y_pred.dtype), axis=-1)
-    found = ops.cast(ops.any(is_relevant, axis=-1), y_pred.dtype)
-    return found / (1.0 + before)
+    has_relevant = ops.cast(ops.any(is_relevant, axis=-1), y_pred.dtype)
+    return has_relevant / (1.0 + before)
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class SpanLoss(keras.losses.Loss):
-    """Cross-entropy of the start and the end of an answer, their mean.
+    """Mean of the cross-entropies of an answer's start and end.
 
-    With `class_logits`, plus half of the cross-entropy of whether the question
-    has no answer.
+    With `class_logits`, half the cross-entropy of "no answer" is added.
 
     Call arguments:
         y_true: dict of `start_positions` and `end_positions` [B], and

@@ -1,6 +1,6 @@
-"""Metrics of tasks, by scikit-learn, SciPy, seqeval, sacreBLEU, rouge-score.
+"""Metrics of tasks, from scikit-learn, SciPy, seqeval, sacreBLEU, rouge-score.
 
-Those of SQuAD are in `squad.py`.
+SQuAD's metrics are in `squad.py`.
 
 Shapes: R examples, C classes.
 """
@@ -26,7 +26,7 @@ _ENTITY_TAG = re.compile(r"O|[BIES]-.+")
 
 
 def _from_library(module, function, **options):
-    """A metric (targets, predictions) -> float of a library, loaded late."""
+    """A library's metric (targets, predictions) -> float, imported on use."""
 
     def metric(targets, predictions):
         score = getattr(importlib.import_module(module), function)
@@ -36,7 +36,7 @@ def _from_library(module, function, **options):
 
 
 def f1(targets, predictions):
-    """F1 of class 1 of two; 0 without true and predicted positives."""
+    """F1 of class 1 of two; 0 without true or predicted positives."""
     from sklearn.metrics import f1_score
 
     for name, values in (("targets", targets), ("predictions", predictions)):
@@ -52,7 +52,7 @@ def f1(targets, predictions):
 
 
 def _correlation(function):
-    """A correlation of SciPy; 0, and a warning, where either is constant."""
+    """A correlation of SciPy; 0, and a warning, if either input is constant."""
 
     def metric(targets, predictions):
         from scipy import stats
@@ -73,9 +73,9 @@ def _correlation(function):
 
 
 def r2(targets, predictions):
-    """Coefficient of determination: 1 at best, 0 for the mean of the targets.
+    """Coefficient of determination: at best 1, and 0 for the targets' mean.
 
-    0 where all targets are equal, for which it is undefined.
+    0 if all targets are equal: there it is undefined.
     """
     from sklearn.metrics import r2_score
 
@@ -85,7 +85,7 @@ def r2(targets, predictions):
 
 
 def average_precision(targets, probabilities):
-    """Average precision of all classes together; 0 without any true one.
+    """Average precision over all classes together; 0 without true classes.
 
     Args:
         targets: [R, C] 0 or 1.
@@ -100,7 +100,7 @@ def average_precision(targets, probabilities):
 
 
 def _of_entities(function):
-    """A metric of whole entities, as conlleval counts; 0 without entities."""
+    """A metric of whole entities, as in conlleval; 0 without entities."""
     metric = _from_library("seqeval.metrics", function, zero_division=0)
 
     def checked(targets, predictions):
@@ -110,13 +110,13 @@ def _of_entities(function):
 
 
 def entity_tags(targets, predictions):
-    """Tags such as "B-person", "I-person" and "O" as seqeval reads them.
+    """Tags such as "B-person", "I-person" and "O" in seqeval's form.
 
     Args:
         targets, predictions: lists of lists of str.
 
     Raises:
-        ValueError: if a tag has no place of B, I, E or S, or lengths differ.
+        ValueError: if a tag lacks the prefix B, I, E or S, or lengths differ.
     """
     check_sentences(targets, predictions)
     both = []
@@ -136,13 +136,13 @@ def ndcg(relevances, scores, k=None):
     """Normalized discounted cumulative gain, the mean over queries.
 
     As in trec_eval: the gain of a document is its relevance (a negative one
-    counts as 0), and a query without a relevant document scores 0. Documents
-    of equal score share their places, so that constant scores earn what chance
-    does. A single document scores 1 if it is relevant.
+    counts as 0), and a query without a relevant document scores 0. Documents of
+    equal score share their places, so that constant scores get the value of
+    chance. A single document scores 1 if it is relevant.
 
     Args:
-        relevances, scores: lists of arrays of numbers, one a query.
-        k: int, how many places count; default all.
+        relevances, scores: lists of arrays of numbers, one for each query.
+        k: int, number of places that count; default all.
 
     Source: Järvelin and Kekäläinen, 2002; McSherry and Najork, 2008 (ties).
     """
@@ -161,7 +161,7 @@ def ndcg(relevances, scores, k=None):
 
 
 def _of_corpus(function):
-    """A metric of all texts together, by sacreBLEU, from 0 to 100."""
+    """A sacreBLEU metric over all texts together, from 0 to 100."""
 
     def metric(targets, predictions):
         import sacrebleu
@@ -220,7 +220,7 @@ METRICS = {
 
 
 def find_metric(name):
-    """The function (targets, predictions) -> float of a metric.
+    """Find the function (targets, predictions) -> float of a metric.
 
     Args:
         name: str, of `METRICS`, or such as "ndcg@20".
@@ -256,21 +256,21 @@ def is_better(name, a, b):
 
 
 def evaluate(kind, names, targets, predictions, groups=None):
-    """The metrics of predictions.
+    """Compute the metrics of predictions.
 
     Args:
-        kind: TaskKind, whose `metric_names` may be named.
-        names: tuple of str, the main metric first; "mean" is of the others.
+        kind: TaskKind; `names` must be in its `metric_names`.
+        names: tuple of str, the main metric first; "mean" averages the others.
         targets, predictions: [R] classes or numbers; or R lists, the tags of
             sentences or the relevances and scores of queries.
-        groups: sequence of R names, for each of which the first metric is
-            given too, as "accuracy_high". Default none.
+        groups: sequence of R names. The first metric is also computed for each,
+            as "accuracy_high". Default none.
 
     Returns:
         dict of str to float, in the order of the names, then the groups.
 
     Raises:
-        ValueError: if a metric is not of this kind of task, there are no
+        ValueError: if a metric does not fit this kind of task, there are no
             examples, or lengths differ.
     """
     plain = [name for name in names if name != MEAN]
@@ -308,7 +308,7 @@ def _check_names(kind, names, plain):
 
 
 def _value(name, *parts):
-    # Tags count one by one, except in metrics of entities.
+    # Each tag counts, except in metrics of entities.
     if name in ("accuracy", "macro_f1") and isinstance(parts[0][0], list):
         check_sentences(*parts)
         parts = [list(itertools.chain(*part)) for part in parts]

@@ -19,18 +19,18 @@ from xlnet_tf.tasks.text_classifier import XLNetTextClassifier
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetMultiLabelClassifier(XLNetTextClassifier):
-    """Gives a text, or a pair of texts, any number of several classes.
+    """Assignment of any number of classes to a text, or a pair of texts.
 
     The loss is the binary cross-entropy of each class.
 
     Args:
         backbone, num_classes, labels: see `XLNetTextClassifier`.
-        threshold: float, the probability from which on a class is given.
-            Default 0.5.
-        **kwargs: further arguments of `XLNetTextClassifier`.
+        threshold: float, smallest probability of an assigned class. Default
+            0.5.
+        **kwargs: other arguments of `XLNetTextClassifier`.
 
     Call arguments:
-        features: dict as the backbone takes.
+        features: dict of the backbone's features.
         training: bool, whether dropout is applied.
 
     Returns:
@@ -74,10 +74,10 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         weighted_metrics=None,
         **kwargs,
     ):
-        """`Task.compile`; "accuracy" is that of each class.
+        """`Task.compile`; "accuracy" is computed per class.
 
         Raises:
-            ValueError: if a metric takes probabilities; outputs are logits.
+            ValueError: if a metric needs probabilities; outputs are logits.
         """
         metrics, weighted_metrics = keras.tree.map_structure(
             _of_logits, (metrics, weighted_metrics)
@@ -92,21 +92,22 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         )
 
     def default_metrics(self):
-        # Of logits: a probability of a half.
+        # The logit of a probability of one half.
         return [keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)]
 
     def numbered(self, y, x=None):
-        """0 or 1 of each class, of lists of names of classes.
+        """Convert lists of class names to 0 or 1 for each class.
 
         Args:
-            y: a list of names for each text, or [B, C] of 0 and 1, which is
-                returned as it is; a data frame of 0 and 1 may have a column
-                for each label in any order.
+            y: a list of names for each text, or [B, C] of 0 and 1, returned
+                unchanged. A data frame of 0 and 1 may have its label columns in
+                any order.
             x: not used.
 
         Raises:
-            ValueError: if a name is none of the labels; or, with the default
-                loss, a number is not from 0 to 1, or not one of each class.
+            ValueError: if a name is not among the labels; with the default loss
+                also if a number is not from 0 to 1, or there is not one number
+                per class.
         """
         if not are_rows(y) or not hasattr(y, "__iter__"):
             return y
@@ -118,7 +119,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
             if self._has_default_loss():
                 _check_flags(rows, self.num_classes)
             return y
-        found = np.zeros((len(rows), self.num_classes), np.float32)
+        flags = np.zeros((len(rows), self.num_classes), np.float32)
         for place, row in enumerate(rows):
             for name in [row] if isinstance(row, str) else row:
                 if name not in known:
@@ -127,8 +128,8 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
                         f"{', '.join(known)}. Received: "
                         f"{name!r}, example {place} from 0."
                     )
-                found[place, known[name]] = 1
-        return found
+                flags[place, known[name]] = 1
+        return flags
 
     def _of_frame(self, y):
         """The labels of a data frame: its only column, or flags [B, C]."""
@@ -163,12 +164,12 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         """The classes of each text.
 
         Args:
-            x, batch_size, kwargs: as `predict` takes them.
-            threshold: float, from which probability on. Default the model's.
+            x, batch_size, kwargs: see `predict`.
+            threshold: float, see the class. Default: the model's threshold.
 
         Returns:
-            list of lists of str, names of `labels`; of int where the model
-            has none.
+            list of lists of str from `labels`; of int if the model has no
+            labels.
         """
         least = self.threshold
         if threshold is not None:
@@ -275,7 +276,7 @@ def _check_flags(rows, num_classes):
     """Refuse numbers that are not from 0 to 1 for each class."""
     try:
         values = np.asarray([np.asarray(row) for row in rows])
-    except ValueError:  # of several lengths
+    except ValueError:  # rows of several lengths
         values = np.zeros([0])
     if values.dtype.kind not in "biuf":
         return

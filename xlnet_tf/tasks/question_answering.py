@@ -1,7 +1,7 @@
-"""Spans of a text that answer a question.
+"""Answers to questions as spans of a text.
 
-Shapes: B batch, T tokens, S starts kept, E ends kept of each,
-R rows, one a window.
+Shapes: B batch, T tokens, S starts kept, E ends kept for each start, R rows,
+one per window.
 """
 
 import math
@@ -25,7 +25,7 @@ from xlnet_tf.tasks.span_head import SpanHead
 from xlnet_tf.tasks.task import Task
 
 _STRIDE = 128  # as released
-# Arguments that decide on answers, and their defaults.
+# Arguments that select answers, and their defaults.
 _DECODING: dict[str, Any] = {
     "max_answer_length": 64,
     "n_best_size": 5,
@@ -60,7 +60,7 @@ class _SpanTask(Task):
         sample_weight=None,
         training=True,
     ):
-        """The loss of `compile`, or `SpanLoss` of all outputs without one."""
+        """The loss of `compile`, by default `SpanLoss` of all outputs."""
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if isinstance(sample_weight, dict):
@@ -74,26 +74,26 @@ class _SpanTask(Task):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetQuestionAnswering(_SpanTask):
-    """Extractive question answering: the span that answers a question, if any.
+    """Extractive question answering: the answer's span, if there is one.
 
-    Ends are scored given a start: the true one in training, the likeliest
+    Ends are scored for a given start: the true start in training, the likeliest
     `num_starts` without labels.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
         num_starts: int, S, starts that are kept. Default 5.
-        num_ends: int, E, ends kept of each start. Default 5.
+        num_ends: int, E, ends kept for each start. Default 5.
         inner_dim: int, width of the head's inner layers, by default D.
         dropout: float, in the head. Default 0.1.
         max_answer_length: int, most tokens of an answer. Default 64.
-        n_best_size: int, most answers kept of a question. Default 5.
-        null_threshold: float or None. A question has no answer where its
-            `class_logits`, the least over its windows, is above. Default None:
-            every question has an answer, and a fine-tuning run does not train
+        n_best_size: int, most answers kept for a question. Default 5.
+        null_threshold: float or None. A question has no answer if the smallest
+            `class_logits` of its windows is above it. Default None: every
+            question has an answer, and a fine-tuning run does not train
             `class_logits`.
 
     Call arguments:
-        features: dict as the backbone takes, and
+        features: dict of the backbone's features, and
             answer_mask: [B, T], 1 = an answer may start or end here (default:
                 anywhere).
             class_index: int32 [B], position of the class token (default: the
@@ -102,11 +102,11 @@ class XLNetQuestionAnswering(_SpanTask):
         training: bool, whether dropout is applied.
 
     Returns:
-        dict, in natural logarithms: `class_logits` float32 [B], positive where
-        there is no answer; with `start_positions` also `start_scores` and
-        `end_scores` float32 [B, T]; without, `start_top_scores` float32 [B, S]
-        and `start_top_positions` int32 [B, S], best first, and
-        `end_top_scores` and `end_top_positions` [B, S, E], for each start.
+        dict, in natural logarithms: `class_logits` float32 [B], positive for no
+        answer; with `start_positions` also `start_scores` and `end_scores`
+        float32 [B, T]; without, `start_top_scores` float32 [B, S] and
+        `start_top_positions` int32 [B, S], best first, and `end_top_scores` and
+        `end_top_positions` [B, S, E], for each start.
 
     Example:
 
@@ -213,22 +213,22 @@ class XLNetQuestionAnswering(_SpanTask):
         Args:
             questions: strings [B], or one string.
             contexts: strings [B], or one string.
-            batch_size: int, windows at once. Default 8.
-            **options: by default the task's own: `n_best`, int, most answers
-                of a question; `max_answer_length`, int, tokens; and
-                `null_threshold`, float: no answer where `null_score` is above
-                it, None for always an answer.
+            batch_size: int, number of windows computed at once. Default 8.
+            **options: default: the task's values. `n_best`, int, most answers
+                for a question; `max_answer_length`, int, tokens; and
+                `null_threshold`, float: no answer if `null_score` is above it,
+                None to answer always.
 
         Returns:
-            list of dict, one a question, or one dict: `text`, a slice of the
-            context, "" = no answer; `begin` and `end`, its place in characters
-            (code points), the end exclusive, -1 = no answer; `score`, its
-            log-probability; `null_score`, logit that there is no answer; and
-            `n_best`, a list of dict of `text`, `begin`, `end` and `score`, the
-            best first.
+            list of dict, one for each question, or one dict: `text`, a slice of
+            the context, "" = no answer; `begin` and `end`, its place in
+            characters (code points), the end exclusive, -1 = no answer;
+            `score`, its log-probability; `null_score`, logit that there is no
+            answer; and `n_best`, a list of dict of `text`, `begin`, `end` and
+            `score`, the best first.
 
         Raises:
-            TypeError, ValueError: if the input is not strings, or there is no
+            TypeError, ValueError: if the input is not text, or there is no
                 preprocessor.
         """
         options.setdefault("n_best", self.n_best_size)
@@ -248,7 +248,7 @@ class XLNetQuestionAnswering(_SpanTask):
 
 
 class QuestionAnswering(TaskKind):
-    """The span of a context that answers a question, if there is one."""
+    """The answer to a question as a span of a context, if there is one."""
 
     name = "question_answering"
     model_class = XLNetQuestionAnswering
@@ -257,7 +257,7 @@ class QuestionAnswering(TaskKind):
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
-        """See `TaskKind`; even odds are the threshold before `score`."""
+        """See `TaskKind`; the threshold before `score` is even odds."""
         return {
             **super().arguments_for(spec, settings, labels),
             "max_answer_length": settings.max_answer_length,
@@ -334,15 +334,15 @@ class QuestionAnswering(TaskKind):
 class XLNetSpanClassifier(_SpanTask):
     """Extractive question answering by independent starts and ends.
 
-    The simpler of Hugging Face's two heads for questions; the released head is
-    `XLNetQuestionAnswering`.
+    This is the simpler of Hugging Face's two heads; `XLNetQuestionAnswering`
+    has the released head.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
         dropout: float, before the last layer. Default 0.
 
     Call arguments:
-        features: dict as the backbone takes.
+        features: dict of the backbone's features.
         training: bool, whether dropout is applied.
 
     Returns:

@@ -1,7 +1,8 @@
 """Sequence to sequence: a target text generated from a source text.
 
-Source and target are one sequence. The source sees the source, the target the
-source and the target before it; what predicts a token depends on the backbone.
+Source and target are one sequence. The source sees the source; a target token
+sees the source and earlier target tokens. The row that predicts a token depends
+on the backbone.
 
 Shapes: B pairs, T tokens of a sequence, P tokens of a target, S steps of
 generation, D model dim, V vocabulary.
@@ -28,8 +29,8 @@ from xlnet_tf.tasks.losses import SmoothedLoss
 from xlnet_tf.tasks.losses import class_metrics
 
 _MASK_ID = 6
-_FIRST_PIECE = 9  # those before are special symbols
-# First numbers of the random draws, three each; `model.dropout` has others.
+_FIRST_PIECE = 9  # smaller ids are special symbols
+# First numbers of the random draws, three each; `model.dropout` uses others.
 _DRAW_TARGETS, _DRAW_PSEUDO = -11, -21
 # Shares of the tokens that are corrupted.
 _MASKED, _RANDOM = 0.8, 0.1
@@ -37,35 +38,35 @@ _MASKED, _RANDOM = 0.8, 0.1
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetSeq2Seq(LanguageModelTask):
-    """Generates a target text from a source text.
+    """Generation of a target text from a source text.
 
-    A target's token is predicted, given the source and the tokens before it,
+    The row that predicts a target token, given the source and earlier tokens,
+    is
 
-    - by the query stream of an XLNet: the source has no order, the target that
-      of the text;
-    - by a pseudo token [P] of a BERT, as UniLMv2 is fine-tuned: [P] stands at
-      the token's position and sees the source, the tokens before it, and
-      itself;
-    - by the token before it, of a causal XLNet, whose sources see what is
-      before them alone.
+    - a row of the query stream for XLNet: the source has no order, the target
+      the order of the text;
+    - a pseudo token [P] for BERT, as in the fine-tuning of UniLMv2: [P] has the
+      token's position and sees the source, earlier tokens, and itself;
+    - the previous token for a causal XLNet, where source tokens see only
+      earlier tokens.
 
-    In training a share of the target's tokens is corrupted where later ones
-    see them: 80 % become <mask>, 10 % another token, 10 % stay. Of the [P] 10 %
-    become another token, and 10 % the one that they predict.
+    In training a share of the target tokens is corrupted, as seen by later
+    ones: 80 % become <mask>, 10 % another token, 10 % stay. Of all [P], 10 %
+    become another token, and 10 % become the token that they predict.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
         label_smoothing: float, the probability that is divided among all
             tokens in the loss. Default 0.1.
-        target_corruption: float, the share of the target's tokens that is
-            corrupted in training. Default 0.5.
-        pseudo_mask_id: int, the token that is [P]. Default 6, <mask>, and for
-            a preset of `PseudoMasked` the one that it was trained with.
+        target_corruption: float, the share of corrupted target tokens in
+            training. Default 0.5.
+        pseudo_mask_id: int, the id used as [P]. Default 6, <mask>; for a preset
+            of `PseudoMasked` the id of its training.
         has_transform, transform_gelu: see `LanguageModelHead`.
         generation: dict of `xlnet_tf.generation.settings.GenerationSettings`,
-            of `generate` and of evaluations. Default: 4 beams and a length
-            penalty of 0.6. `max_new_tokens` is by default `target_length` of
-            the preprocessor.
+            for `generate` and evaluations. Default: 4 beams and a length
+            penalty of 0.6. The default of `max_new_tokens` is the
+            preprocessor's `target_length`.
         preprocessor: XLNetSeq2SeqPreprocessor, or None.
 
     Call arguments:
@@ -145,11 +146,11 @@ class XLNetSeq2Seq(LanguageModelTask):
             "length_penalty": 0.6,
             **(generation or {}),
         }
-        GenerationSettings.of(self.generation)  # refuses what is wrong
+        GenerationSettings.of(self.generation)  # validates the settings
 
     @classmethod
     def arguments_of_head(cls, head):
-        """See `Task`; from a pretrainer, those of its head and its [P]."""
+        """See `Task`; from a pretrainer, arguments of its head and [P]."""
         if head.task.rpartition(">")[2] not in cls.head_sources:
             return head.arguments
         names = ("has_transform", "transform_gelu")
@@ -184,7 +185,7 @@ class XLNetSeq2Seq(LanguageModelTask):
             tokenizer = self.preprocessor.tokenizer
             self._inputs.num_pieces = tokenizer.vocabulary_size
         features, rows = self._inputs(features, positions, training)
-        # Where query rows predict, nothing reads the last layer's content.
+        # If query rows predict, the last layer's content is unused.
         streams = "query" if self.next_token == "query" else "both"
         outputs = self.backbone(features, training=training, streams=streams)
         return self.logits(rows(outputs))
@@ -196,7 +197,7 @@ class XLNetSeq2Seq(LanguageModelTask):
         return class_metrics()
 
     def generation_settings(self, **settings):
-        """Settings of `generate`, those of the task where none is given.
+        """Settings of `generate`, by default from the task.
 
         Args:
             **settings: see `generate`.
@@ -216,21 +217,21 @@ class XLNetSeq2Seq(LanguageModelTask):
         )
 
     def generate(self, inputs: str | list[str], **settings) -> str | list:
-        """Generate targets of raw sources, which needs a preprocessor.
+        """Generate targets for raw sources; needs a preprocessor.
 
-        The first call compiles, as does one with other settings.
+        The first call compiles, and so does a call with other settings.
 
         Args:
-            inputs: str, or list of str: sources. What is too long loses its
-                end.
+            inputs: str, or list of str: sources. Long sources are truncated at
+                the end.
             **settings: of `xlnet_tf.generation.settings.GenerationSettings`,
-                which replace those of the task; drawing at random needs
+                which override the task's settings. Random sampling needs
                 `num_beams=1`.
 
         Returns:
             str for a str, list of str for a list; with `num_sequences` above 1
-            lists of str in their places. None for an empty source of a list,
-            of which a warning tells.
+            lists of str instead. For an empty source in a list None, with a
+            warning.
 
         Raises:
             ValueError: if there is no preprocessor, settings do not fit, or the
@@ -241,7 +242,7 @@ class XLNetSeq2Seq(LanguageModelTask):
         return generate_texts(generator, inputs, keeps_prompt=False)
 
     def text_generator(self, **settings):
-        """The SourceGenerator that `generate` uses, for more than texts.
+        """The SourceGenerator behind `generate`, with more results than texts.
 
         Args:
             **settings: see `generate`.
@@ -279,7 +280,7 @@ class SequenceToSequence(TaskKind):
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
-        """See `TaskKind`; refuses beams that the backend cannot search."""
+        """See `TaskKind`; beams that the backend cannot search are refused."""
         from xlnet_tf.generation.search import check_beams
 
         check_beams(settings.num_beams)
@@ -300,7 +301,7 @@ class SequenceToSequence(TaskKind):
         return {**values, "target_length": settings.target_length}
 
     def outputs_of(self, features, training=False):
-        """See `TaskKind`; the likeliest targets, except in training."""
+        """See `TaskKind`; outside training, the likeliest targets."""
         if training:
             return super().outputs_of(features, training=True)
         check_can_read(self.model, "outputs_of")
@@ -322,7 +323,7 @@ class SequenceToSequence(TaskKind):
         return dict(outputs)
 
     def decode(self, collected, encoded, examples):
-        """dicts of `id`, `text` and `log_probability`, natural."""
+        """dicts of `id`, `text` and natural `log_probability`."""
         from xlnet_tf.generation.sources import decode_targets
 
         tokenizer = self.model.preprocessor.tokenizer
@@ -354,12 +355,12 @@ class TargetInputs:
     Args:
         next_token: str, "query", "content" or "pseudo".
         config: XLNetConfig or BertConfig.
-        target_corruption: float, the share of tokens that is corrupted.
+        target_corruption: float, the share of corrupted tokens.
         pseudo_mask_id: int, [P].
 
     Attributes:
-        num_pieces: int, V; where a model has more tokens than its tokenizer
-            has pieces, the pieces.
+        num_pieces: int, V, or the tokenizer's number of pieces if that is
+            smaller.
     """
 
     def __init__(self, next_token, config, target_corruption, pseudo_mask_id):
@@ -370,17 +371,17 @@ class TargetInputs:
         self._make = getattr(self, f"_of_{next_token}")
 
     def __call__(self, features, positions, training):
-        """Inputs of the backbone, and the rows that predict.
+        """Inputs of the backbone, and a function for the rows that predict.
 
         Args:
             features: dict of int32 [B, T]: `token_ids`, `padding_mask` and
                 optionally `segment_ids`; in training `dropout_seed`.
-            positions: int32 [B, P], places of the target's tokens; where there
-                are fewer, the last one again.
+            positions: int32 [B, P], places of the target's tokens; the last one
+                is repeated if there are fewer.
             training: bool, whether tokens are corrupted.
 
         Returns:
-            (dict of features, function of the backbone's outputs that gives
+            (dict of features, function of the backbone's outputs that returns
             the rows, float [B, P, D]).
         """
         return self._make(features, positions, training)
@@ -393,22 +394,23 @@ class TargetInputs:
             "target_positions": positions,
         }
         if self.config.reverse_half_batch:
-            # Half of the rows would be read backwards.
+            # Otherwise the backbone would read half of the rows backwards.
             features["is_reversed"] = ops.zeros_like(positions[:, 0])
         return features, lambda outputs: outputs["query"]
 
     def _of_content(self, features, positions, training):
-        """The tokens before those of the target predict them."""
+        """The previous token predicts each token of the target."""
         features = self._with_corruption(features, positions, training)
         before = ops.maximum(positions - 1, 0)
         return features, lambda outputs: rows_at(outputs["content"], before)
 
     def _of_pseudo(self, features, positions, training):
-        """A [P] behind the sequence for each token of the target."""
+        """A [P] after the sequence for each token of the target."""
         token_ids, padding = features["token_ids"], features["padding_mask"]
         num_tokens = ops.shape(token_ids)[1]
         of_text, of_pseudo = ops.zeros_like(token_ids), positions * 0
-        # Padding repeats the last position: only its first row is a target.
+        # Padding repeats the last position: only the first of equal rows is a
+        # target.
         earlier = ops.pad(positions[:, :-1], [[0, 0], [1, 0]])
         is_real = ops.cast(positions != earlier, "int32")
         place = real_positions(padding)
@@ -440,7 +442,7 @@ class TargetInputs:
         return joined, lambda outputs: outputs["content"][:, num_tokens:]
 
     def _with_corruption(self, features, positions, training):
-        """The features, in training with corrupted tokens of the target."""
+        """The features; in training with corrupted target tokens."""
         if not training or not self.target_corruption:
             return features
         token_ids, seed = features["token_ids"], features["dropout_seed"]
@@ -458,7 +460,7 @@ class TargetInputs:
         }
 
     def _corrupt(self, token_ids, mask, seed, draw):
-        """Tokens of which 80 % are masked and 10 % others; int32 [B, X]."""
+        """Corrupted tokens, 80 % masked and 10 % replaced; int32 [B, X]."""
         shape = ops.shape(token_ids)
         kind = _uniform(shape, seed, draw - 1)
         others = self.num_pieces - _FIRST_PIECE

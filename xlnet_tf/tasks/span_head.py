@@ -1,4 +1,4 @@
-"""The released head for questions: starts, ends given a start, no answer.
+"""The released head for questions: starts, ends given starts, no answer.
 
 Shapes: B batch, T tokens, D model dim, S starts.
 """
@@ -80,21 +80,21 @@ class SpanHead(keras.layers.Layer):
         bias = ops.cast(self.end_inner.bias, content.dtype)
         if self.end_inner.quantization_mode is None:
             kernel = ops.cast(self.end_inner.kernel, content.dtype)
-            of_content = ops.dot(content, kernel[: self.config.hidden_dim])
-            of_start = ops.dot(start_states, kernel[self.config.hidden_dim :])
-        else:  # The kernel holds integers, which the layer's call scales.
+            content_part = ops.dot(content, kernel[: self.config.hidden_dim])
+            start_part = ops.dot(start_states, kernel[self.config.hidden_dim :])
+        else:  # The kernel holds integers; the layer's call scales them.
             content = [content, ops.zeros_like(content)]
             start_states = [ops.zeros_like(start_states), start_states]
-            of_content, of_start = (
+            content_part, start_part = (
                 self.end_inner(ops.concatenate(both, axis=-1)) - bias
                 for both in (content, start_states)
             )
-        inner = ops.tanh(of_content[:, None] + of_start[:, :, None] + bias)
+        inner = ops.tanh(content_part[:, None] + start_part[:, :, None] + bias)
         logits = self.end_dense(self.end_norm(inner))[..., 0]
         return _log_softmax(logits, hidden[:, None])
 
     def class_scores(self, content, start_scores, class_index, seed=None):
-        """Logits that there is no answer, float32 [B].
+        """Logits of "no answer", float32 [B].
 
         Args:
             content: float tensor of shape [B, T, D].
@@ -107,8 +107,10 @@ class SpanHead(keras.layers.Layer):
             ops.cast(ops.exp(start_scores), content.dtype),
             content,
         )
-        of_class = rows_at(content, class_index[:, None])[:, 0]
-        inner = self.class_inner(ops.concatenate([expected, of_class], axis=-1))
+        class_rows = rows_at(content, class_index[:, None])[:, 0]
+        inner = self.class_inner(
+            ops.concatenate([expected, class_rows], axis=-1)
+        )
         inner = dropout(inner, self.dropout, fold_in(seed, HEAD_MASK))
         return ops.cast(self.class_dense(inner)[:, 0], "float32")
 

@@ -1,4 +1,4 @@
-"""Metrics of answers to questions, by the official scripts of SQuAD."""
+"""Metrics of answers to questions, from SQuAD's official scripts."""
 
 import numpy as np
 
@@ -14,63 +14,63 @@ _BEST = {
 
 
 def answer_scores(spec, examples, decoded):
-    """Metrics of answers to questions, those of the official scripts.
+    """Compute the official metrics of answers to questions.
 
     Args:
         spec: TaskSpec; in all but "squad-1.1" a question may have no answer.
         examples: list of QuestionExample.
-        decoded: list of dict of `n_best`, the best first, each with `text`,
-            and `no_answer_odds`, the logit that there is no answer.
+        decoded: list of dict of `n_best`, best first, each with `text`, and
+            `no_answer_odds`, the logit of "no answer".
 
     Returns:
-        dict of float, in percent. Where questions may have no answer, at the
-        best threshold, `null_threshold`; then also at even odds, and of the
-        best spans of the questions that have an answer.
+        dict of float, in percent. If questions may have no answer, the metrics
+        are at the best threshold, `null_threshold`; others are at even odds,
+        and for the best spans of answerable questions.
     """
     ids = [one.id for one in examples]
     spans = [one["n_best"][0]["text"] for one in decoded]
     texts = dict(zip(ids, spans, strict=True))
     if spec.name == "squad-1.1":
-        found = scores_1(examples, texts)
-        return {name: found[name] for name in spec.metrics}
+        official = scores_1(examples, texts)
+        return {name: official[name] for name in spec.metrics}
     odds = [one["no_answer_odds"] for one in decoded]
-    found = scores_2(examples, texts, dict(zip(ids, odds, strict=True)))
+    official = scores_2(examples, texts, dict(zip(ids, odds, strict=True)))
     scores = {
-        "squad_f1": found["best_f1"],
-        "exact_match": found["best_exact"],
-        "null_threshold": found["best_f1_threshold"],
-        "squad_f1_at_even_odds": found["f1"],
-        "exact_match_at_even_odds": found["exact"],
+        "squad_f1": official["best_f1"],
+        "exact_match": official["best_exact"],
+        "null_threshold": official["best_f1_threshold"],
+        "squad_f1_at_even_odds": official["f1"],
+        "exact_match_at_even_odds": official["exact"],
     }
-    # The best threshold of a barely trained model leaves every question open,
-    # which says nothing about its spans.
+    # A barely trained model's best threshold leaves every question open and
+    # hides the quality of its spans.
     answerable = [one for one in examples if one.true_answers]
     if answerable:
-        found = scores_1(answerable, texts)
-        scores["squad_f1_if_answerable"] = found["squad_f1"]
+        official = scores_1(answerable, texts)
+        scores["squad_f1_if_answerable"] = official["squad_f1"]
     return scores
 
 
 def scores_as_answered(examples, decoded):
-    """Metrics of SQuAD 2.0 at the threshold that the answers were given at.
+    """Compute metrics of SQuAD 2.0 at the threshold of the given answers.
 
     Args:
         examples: list of QuestionExample.
-        decoded: list of dict of `answer`, "" where there is none.
+        decoded: list of dict of `answer`, "" for no answer.
 
     Returns:
         dict of float, in percent.
     """
     texts = {x.id: a["answer"] for x, a in zip(examples, decoded, strict=True)}
-    found = scores_2(examples, texts, dict.fromkeys(texts, 0.0))
+    official = scores_2(examples, texts, dict.fromkeys(texts, 0.0))
     return {
-        "squad_f1_as_answered": found["f1"],
-        "exact_match_as_answered": found["exact"],
+        "squad_f1_as_answered": official["f1"],
+        "exact_match_as_answered": official["exact"],
     }
 
 
 def scores_1(examples, texts):
-    """Scores of answers to questions that all have one, as SQuAD 1.1.
+    """Scores of SQuAD 1.1, where all questions have an answer.
 
     Args:
         examples: list of QuestionExample with answers.
@@ -102,22 +102,22 @@ def scores_1(examples, texts):
 
 
 def scores_2(examples, texts, null_odds, threshold=0.0):
-    """Scores of answers to questions of which some have none, as SQuAD 2.0.
+    """Scores of SQuAD 2.0, where some questions have no answer.
 
     Args:
         examples: list of QuestionExample.
-        texts: dict of the id of each question to its best span, whether or not
-            the question is likely to have an answer.
-        null_odds: dict of the id of each question to the logit that it has no
-            answer.
-        threshold: float, for all numbers but the best ones: a question has no
-            answer where `null_odds` is larger. Default 0, even odds.
+        texts: dict from the id of each question to its best span, even if the
+            question probably has no answer.
+        null_odds: dict from the id of each question to the logit of "no
+            answer".
+        threshold: float, for all values but the best ones: a question has no
+            answer if `null_odds` is larger. Default 0, even odds.
 
     Returns:
-        dict of float, in percent: `exact` and `f1`, also with `HasAns_` and
-        `NoAns_` before, of such questions; `best_exact` and `best_f1`, at the
-        thresholds `best_exact_threshold` and `best_f1_threshold`; and counts
-        `..._total` and average precisions `pr_..._ap`.
+        dict of float, in percent: `exact` and `f1`, also with the prefixes
+        `HasAns_` and `NoAns_` for such questions; `best_exact` and `best_f1`,
+        at the thresholds `best_exact_threshold` and `best_f1_threshold`; and
+        counts `..._total` and average precisions `pr_..._ap`.
 
     Raises:
         ValueError: if a question has no prediction or no odds.
@@ -130,8 +130,8 @@ def scores_2(examples, texts, null_odds, threshold=0.0):
     _check_ids(examples, "null_odds", null_odds)
     ids = [one.id for one in examples]
     odds = np.array([null_odds[name] for name in ids], np.float64)
-    # The script takes probabilities: no answer above 1, and its threshold is 0
-    # where leaving all questions open is best. Only the order of odds counts.
+    # The script expects probabilities: none is above 1, and its threshold is 0
+    # if leaving all questions open is best. Only the order of odds counts.
     values, ranks = np.unique(odds, return_inverse=True)
     below = int(np.searchsorted(values, threshold, side="right"))
     scale = (np.arange(len(values)) + 1) / max(below, 0.5)
@@ -163,7 +163,7 @@ def _check_ids(examples, argument, by_id):
 
 
 def _dataset(examples):
-    """The examples in the shape of the official files, one an article."""
+    """The examples in the official file format, one per article."""
 
     def question(one):
         return {

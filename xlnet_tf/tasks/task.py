@@ -28,7 +28,7 @@ from xlnet_tf.weights.preset import Preset
 from xlnet_tf.weights.preset import config_fields
 from xlnet_tf.weights.preset import split_overrides
 
-# Arguments of `from_preset` that the backbone takes.
+# Arguments of `from_preset` for the backbone.
 _OF_THE_BACKBONE = (
     "dtype",
     "seed",
@@ -41,40 +41,39 @@ class Task(Preset, BaseModel):
     """A backbone with a head on it.
 
     With a preprocessor, `fit`, `evaluate`, `predict` and their `*_on_batch`
-    take raw strings: lists, arrays, a column of a data frame, or batches of a
+    accept raw strings: lists, arrays, a column of a data frame, or batches of a
     tf.data.Dataset, a `keras.utils.PyDataset` or a generator. Ready features,
-    dicts with `token_ids`, skip the preprocessor. The first `fit` or
-    `evaluate` compiles a model that is not compiled.
+    dicts with `token_ids`, skip the preprocessor. The first `fit` or `evaluate`
+    compiles an uncompiled model.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
-        head: layer with the weights that the task has beyond the backbone.
+        head: layer with the task's own weights.
         preprocessor: Preprocessor, or None for features alone.
 
     Attributes:
-        preprocessor_cls: class of the preprocessor that `from_preset` reads,
-            or None.
+        preprocessor_cls: class of the preprocessor for `from_preset`, or None.
         new_head_arguments: names of constructor arguments that change the
-            shapes of the head; given another value, `from_preset` leaves the
-            head at its initial weights.
-        head_has_dropout: bool, whether the constructor takes a `dropout` of
-            the head, which `from_preset` then sets with the backbone's.
-        head_sources: names of other tasks of this library whose head fits.
-        reads_query: bool, whether the task reads the query stream. If not, the
-            mask embedding, which only that reads, is no trainable variable of
-            the task.
-        segment_length: int or None, tokens that are read at a time.
-        takes_class_weight: bool, whether a row has one class, which
-            `class_weight` of `fit` weighs.
-        weighs_metrics: bool, whether `metrics` of `compile` count by weight
-            too, because a label of a weight of 0 is no label.
-        preprocessor: Preprocessor or None; may be set at any time. ValueError
-            if its tokenizer has more pieces than the model tokens, its layout
-            is another than the model's, or its sequences have more tokens
+            head's shapes; with another value `from_preset` keeps the head's
+            initial weights.
+        head_has_dropout: bool, whether the constructor has an argument
+            `dropout` for the head; `from_preset` then sets it together with the
+            backbone's.
+        head_sources: names of other tasks with a compatible head.
+        reads_query: bool, whether the task uses the query stream. If not, the
+            mask embedding is unused and not among the trainable variables.
+        segment_length: int or None, tokens computed at a time.
+        takes_class_weight: bool, whether a row has one class and `fit` accepts
+            `class_weight`.
+        weighs_metrics: bool, whether `metrics` of `compile` are weighted too,
+            because a label with the weight 0 is no label.
+        preprocessor: Preprocessor or None; can be set at any time. ValueError
+            if its tokenizer has more pieces than the model has tokens, its
+            layout differs from the model's, or its sequences have more tokens
             than a BERT has positions.
 
     Raises:
-        ValueError: as of `preprocessor`.
+        ValueError: see `preprocessor`.
     """
 
     new_head_arguments: tuple[str, ...] = ()
@@ -89,8 +88,8 @@ class Task(Preset, BaseModel):
     weighs_metrics = False
 
     def __new__(cls, *args, **kwargs):
-        # Checked here: Python would name a missing argument, not the misspelt
-        # one.
+        # This check comes first: Python would name a missing argument, not the
+        # misspelt one.
         refuse_misspelt(cls, kwargs)
         return super().__new__(cls, *args, **kwargs)
 
@@ -106,13 +105,13 @@ class Task(Preset, BaseModel):
 
     @staticmethod
     def make_head(head_class, backbone, kwargs, **arguments):
-        """A head for a backbone, not built, in the precision of the task.
+        """Make an unbuilt head for a backbone, in the precision of the task.
 
         Args:
             head_class: class of `xlnet_tf.tasks.heads`.
             backbone: XLNetBackbone or BertBackbone.
-            kwargs: dict, what the task gives to the constructor of Task.
-            **arguments: of the head's class, beyond the config.
+            kwargs: dict, the task's arguments for the constructor of Task.
+            **arguments: other arguments of the head's class.
         """
         return head_class(
             backbone.config,
@@ -138,9 +137,9 @@ class Task(Preset, BaseModel):
         Args:
             path, load_weights, dtype, head, strict, verify, overrides: see
                 there.
-            preprocessor: Preprocessor, or None for features alone. By default
-                that of the directory if there is a tokenizer, and TensorFlow
-                Text and SentencePiece are installed.
+            preprocessor: Preprocessor, or None to accept only features.
+                Default: the directory's preprocessor, if there is a tokenizer,
+                and TensorFlow Text and SentencePiece are installed.
         """
         model = super().from_preset(
             path,
@@ -175,12 +174,12 @@ class Task(Preset, BaseModel):
         }
         if cls.head_has_dropout and "dropout" in overrides:
             arguments["dropout"] = overrides["dropout"]
-        found, arguments = choose_head(cls, source, head, arguments)
+        chosen_head, arguments = choose_head(cls, source, head, arguments)
         arguments["backbone"] = make_backbone(config, **of_backbone)
         try:
-            return cls.from_arguments(arguments), found
+            return cls.from_arguments(arguments), chosen_head
         except (TypeError, ValueError) as error:
-            if found is None:
+            if chosen_head is None:
                 raise
             raise ValueError(
                 f"{source.path}: the head that was saved there, or an "
@@ -190,7 +189,7 @@ class Task(Preset, BaseModel):
 
     @classmethod
     def arguments_of_head(cls, head):
-        """Arguments of the constructor that the head of a checkpoint decides.
+        """Constructor arguments that follow from a checkpoint's head.
 
         Args:
             head: Head of `xlnet_tf.weights.source`.
@@ -220,12 +219,12 @@ class Task(Preset, BaseModel):
         self._preprocessor = value
 
     def find_preprocessor(self, path, verify=True):
-        """Take the preprocessor of a model directory, if there is one.
+        """Load the preprocessor of a model directory, if there is one.
 
         Args:
             path: str or path of a directory or of a checkpoint in it.
-            verify: bool, whether to compare its files with the `SHA256SUMS`
-                beside them, if there is one. Default True.
+            verify: bool, whether to compare its files with a `SHA256SUMS` in
+                the same directory, if there is one. Default True.
         """
         layout, longest = self.config.layout, most_positions(self.config)
         found = self.preprocessor_cls.find(path, verify, layout)
@@ -234,7 +233,7 @@ class Task(Preset, BaseModel):
                 found = found.with_settings(sequence_length=longest)
             self.preprocessor = found
         except ValueError as error:
-            # The model still takes features, or another preprocessor.
+            # The model still works with features, or another preprocessor.
             warnings.warn(
                 f"{path} gives no preprocessor: {error}", stacklevel=3
             )
@@ -249,7 +248,7 @@ class Task(Preset, BaseModel):
         return super().__call__(*args, **kwargs)
 
     def checked(self, x):
-        """`BaseModel.checked`; the column of a data frame; strings as is."""
+        """`BaseModel.checked`, also for data frames; strings are unchanged."""
         x = of_frame(x)
         return x if is_raw(x) else super().checked(x)
 
@@ -262,18 +261,17 @@ class Task(Preset, BaseModel):
         weighted_metrics=None,
         **kwargs,
     ):
-        """Configure training, by default as the task is usually trained.
+        """Configure training, with the usual defaults of the task.
 
         Args:
-            optimizer: default AdamW, gradients clipped at a norm of 1, at a
-                learning rate of 2e-5, or 5e-4 for models of a width of at
-                most 256.
-            loss: default the task's own.
-            metrics: default, with the default loss, the task's own, by weight.
+            optimizer: default AdamW, gradients clipped at a norm of 1, with a
+                learning rate of 2e-5, or 5e-4 for models of at most width 256.
+            loss: default the task's loss.
+            metrics: default, with the default loss, the task's, weighted.
             loss_weights, weighted_metrics, kwargs: of `keras.Model.compile`.
 
         Raises:
-            ValueError: if the loss takes probabilities.
+            ValueError: if the loss needs probabilities.
         """
         refuse_of_probabilities(loss, self)
         is_auto = isinstance(metrics, str) and metrics == "auto"
@@ -288,13 +286,13 @@ class Task(Preset, BaseModel):
             weighted_metrics = [one for one in given if one is not None]
             metrics = None
         if isinstance(optimizer, str) and optimizer == "auto":
-            # A constant rate, which callbacks can set, unlike a schedule.
+            # A constant rate: callbacks can set it, unlike a schedule.
             rate = default_rate(self.config.hidden_dim)
             optimizer = AdamW(rate, global_clipnorm=1.0)
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         if getattr(inner, "layer_decay", 1) != 1:
-            # The optimizer cannot count frozen layers: it gets no variables of
-            # theirs.
+            # The optimizer cannot count frozen layers: it gets none of their
+            # variables.
             inner.num_layers = self.config.num_layers
         super().compile(
             optimizer=optimizer,
@@ -306,7 +304,7 @@ class Task(Preset, BaseModel):
         )
 
     def compile_from_config(self, config):
-        """Compile as a file says; Keras does not where `compile` is ours."""
+        """Compile from a file's config; Keras skips custom `compile`s."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
@@ -331,7 +329,7 @@ class Task(Preset, BaseModel):
         sample_weight=None,
         **kwargs,
     ):
-        """`keras.Model.fit`, of raw strings too; see the class."""
+        """`keras.Model.fit`, also on raw strings; see the class."""
         self._compile_by_default()
         if class_weight is not None:
             if not self.takes_class_weight:
@@ -356,7 +354,7 @@ class Task(Preset, BaseModel):
         elif validation is not None:
             validation = fit_input.keras_input(self, validation)[0]
         if fit_input.gives_batches(x):
-            shuffle = False  # in its own order; Keras would warn of its default
+            shuffle = False  # its own order; Keras would warn about its default
         data = x, y, batch_size, epochs, verbose, callbacks, validation_split
         others = validation, shuffle, class_weight, sample_weight
         return super().fit(*data, *others, **kwargs)
@@ -371,7 +369,7 @@ class Task(Preset, BaseModel):
         *args,
         **kwargs,
     ):
-        """`keras.Model.evaluate`, of raw strings too; see the class."""
+        """`keras.Model.evaluate`, also on raw strings; see the class."""
         self._compile_by_default()
         x, y, sample_weight, batch_size = fit_input.keras_input(
             self, x, y, sample_weight, batch_size
@@ -381,61 +379,61 @@ class Task(Preset, BaseModel):
         )
 
     def predict(self, x, batch_size=None, *args, **kwargs):
-        """`keras.Model.predict`, of raw strings too; see the class."""
+        """`keras.Model.predict`, also on raw strings; see the class."""
         x, _, _, batch_size = fit_input.keras_input(
             self, x, batch_size=batch_size
         )
         return super().predict(x, batch_size, *args, **kwargs)
 
     def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
-        """`keras.Model.train_on_batch`, of raw strings too."""
+        """`keras.Model.train_on_batch`, also on raw strings."""
         self._compile_by_default()
         batch = fit_input.prepared(self, x, y, sample_weight)
         return super().train_on_batch(*batch, *args, **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
-        """`keras.Model.test_on_batch`, of raw strings too."""
+        """`keras.Model.test_on_batch`, also on raw strings."""
         self._compile_by_default()
         batch = fit_input.prepared(self, x, y, sample_weight)
         return super().test_on_batch(*batch, *args, **kwargs)
 
     def predict_on_batch(self, x):
-        """`keras.Model.predict_on_batch`, of raw strings too."""
+        """`keras.Model.predict_on_batch`, also on raw strings."""
         return super().predict_on_batch(fit_input.prepared(self, x)[0])
 
     def numbered(self, y, x=None):
-        """Convert labels to the form that the loss takes.
+        """Convert labels to the form for the loss.
 
         Args:
-            y: labels of `fit` beside lists or arrays, or None.
-            x: the lists or arrays, which are only looked at.
+            y: labels of `fit` for lists or arrays, or None.
+            x: the lists or arrays, only inspected.
 
         Raises:
-            ValueError: if one is not known to the model.
+            ValueError: if a label is unknown to the model.
         """
         return y
 
     def numbered_weights(self, class_weight):
-        """`class_weight` of `fit` by numbers of classes, not by names."""
+        """`class_weight` of `fit` by numbers of classes instead of names."""
         return class_weight
 
     def label_range(self, data):
-        """The labels of a data set that are known to the model.
+        """The valid labels of a data set.
 
         Args:
-            data: tf.data.Dataset, whose `element_spec` is looked at.
+            data: tf.data.Dataset; only its `element_spec` is inspected.
 
         Returns:
             tuple, arguments of `fit_input.check_labels` after the data set, or
-            None for labels that are not checked.
+            None for unchecked labels.
         """
 
     def default_loss(self):
-        """The loss that `compile` takes, or None where `call` gives it."""
+        """The default loss for `compile`, or None if `call` computes it."""
         return None
 
     def default_metrics(self):
-        """list of metrics that `compile` takes, or None."""
+        """list of default metrics for `compile`, or None."""
         return None
 
     def computation(self):
@@ -446,9 +444,8 @@ class Task(Preset, BaseModel):
         if strategy is None:
             return
         if iterator is not None:
-            # Keras would read a batch, which a generator does not give again,
-            # and average it over the replicas, which bool features do not
-            # allow.
+            # Keras would consume a batch, which a generator cannot repeat, and
+            # average it over the replicas, which fails for bool features.
             specs = iterator._get_iterator().element_spec
             data_batch = keras.tree.map_structure(_of_one_replica, specs)
         with strategy.scope():
@@ -456,12 +453,12 @@ class Task(Preset, BaseModel):
 
     @property
     def trainable_variables(self):
-        """Trainable variables that the outputs depend on."""
+        """Trainable variables that affect the outputs."""
         return self._without_unused(super().trainable_variables)
 
     @property
     def trainable_weights(self):
-        """Trainable weights that the outputs depend on."""
+        """Trainable weights that affect the outputs."""
         return self._without_unused(super().trainable_weights)
 
     @property
@@ -482,8 +479,8 @@ class Task(Preset, BaseModel):
     def _without_unused(self, variables):
         if self.reads_query:
             return variables
-        # Without targets there is no query stream, so the mask embedding has
-        # no gradient: in the list, Keras would warn of that in each `fit`, and
+        # Without targets there is no query stream, so the mask embedding has no
+        # gradient. If it were in the list, Keras would warn in each `fit`, and
         # AdamW's weight decay would shrink the pretrained values to zero.
         unused = getattr(self.backbone, "mask_embedding", None)
         return [v for v in variables if v is not unused]
@@ -494,15 +491,15 @@ class Task(Preset, BaseModel):
         return self.backbone.config
 
     def call(self, features, training=None):
-        """Outputs of the head for the content; see the class of the task."""
+        """Apply the head to the content; see the class of the task."""
         outputs, seed = self.encode(features, training)
         return self.head(outputs["content"], seed=seed)
 
     def encode(self, features, training=None):
-        """Run the backbone, and give the seed of the head's own dropout.
+        """Run the backbone, and derive the seed of the head's dropout.
 
         Args:
-            features: dict as the backbone takes.
+            features: dict of the backbone's features.
             training: bool, whether dropout is applied.
 
         Returns:
@@ -517,7 +514,7 @@ class Task(Preset, BaseModel):
         return self.backbone(features, training=True), seed
 
     def heads(self, arguments):
-        """Layers besides the backbone that another model has too.
+        """Layers besides the backbone that another model shares.
 
         Args:
             arguments: dict, constructor arguments of the other model.
@@ -551,5 +548,5 @@ class Task(Preset, BaseModel):
 
 
 def _of_one_replica(spec):
-    """The TensorSpec of a replica's part of a batch."""
+    """The TensorSpec for a replica's part of a batch."""
     return getattr(spec, "_value_specs", (spec,))[0]

@@ -21,22 +21,23 @@ from xlnet_tf.tasks.sequence_task import SequenceTask
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTextClassifier(SequenceTask):
-    """Puts a text, or a pair of texts, in one of several classes.
+    """Classification of a text, or a pair of texts.
 
-    `ClassificationHead` reads the class token: the last one of an XLNet, so pad
-    on the left; the first one of a BERT, so pad on the right.
+    `ClassificationHead` uses the class token. For XLNet this is the last token,
+    so pad on the left; for BERT the first, so pad on the right.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
         num_classes: int, C.
         labels: sequence of C str, names of the classes, or None.
         summary, projection, activation, dropout: see `ClassificationHead`.
-        segment_length: int or None, tokens read at a time; a backbone with
-            `memory_length` remembers the others. Default None: all at once.
+        segment_length: int or None, tokens read at a time, with earlier ones in
+            memory if the backbone has `memory_length`. Default None: all at
+            once.
         preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
-        features: dict as the backbone takes: `token_ids` [B, T],
+        features: dict of the backbone's features: `token_ids` [B, T],
             `segment_ids`, `padding_mask`.
         training: bool, whether dropout is applied.
 
@@ -44,7 +45,7 @@ class XLNetTextClassifier(SequenceTask):
         float32 tensor of shape [B, C], logits.
 
     Raises:
-        ValueError: if the number of labels is not `num_classes`; or as from
+        ValueError: if the number of labels is not `num_classes`; see also
             `XLNetTextRegressor`.
 
     Source: `classification_loss` of the released code.
@@ -84,7 +85,7 @@ class XLNetTextClassifier(SequenceTask):
         return numbered_weights(class_weight, self.labels, self.num_classes)
 
     def _has_default_loss(self):
-        # One of your own may take other numbers, such as -1 for "unknown".
+        # A custom loss may accept other numbers, such as -1 for "unknown".
         kind = keras.losses.SparseCategoricalCrossentropy
         return isinstance(self.loss, kind) and self.loss.ignore_class is None
 
@@ -100,10 +101,10 @@ class XLNetTextClassifier(SequenceTask):
         """The likeliest class of each text.
 
         Args:
-            x, batch_size, kwargs: as `predict` takes them.
+            x, batch_size, kwargs: see `predict`.
 
         Returns:
-            list of str, names of `labels`; of int where the model has none.
+            list of str from `labels`; of int if the model has no labels.
         """
         best = np.argmax(self.predict(x, batch_size, **kwargs), axis=-1)
         return [self.labels[i] if self.labels else i for i in best.tolist()]

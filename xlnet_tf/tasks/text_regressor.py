@@ -1,7 +1,7 @@
 """A number for a text.
 
-A whole task in one file, to copy for a new one: the model (head, loss, metrics,
-labels of `fit`), and the kind of task (rows, answers, their metrics).
+This file is a whole task, a template for a new one: the model (head, loss,
+metrics, labels of `fit`) and the kind of task (rows, answers, their metrics).
 
 Shapes: B batch, T tokens.
 """
@@ -19,26 +19,27 @@ from xlnet_tf.tasks.sequence_task import SequenceTask
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTextRegressor(SequenceTask):
-    """Gives a text, or a pair of texts, a number.
+    """Regression from a text, or a pair of texts, to a number.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
-        segment_length: int or None, tokens read at a time; a backbone with
-            `memory_length` remembers the others. Default None: all at once.
+        segment_length: int or None, tokens read at a time, with earlier ones in
+            memory if the backbone has `memory_length`. Default None: all at
+            once.
         preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
-        features: dict as the backbone takes.
+        features: dict of the backbone's features.
         training: bool, whether dropout is applied.
 
     Returns:
         float32 tensor of shape [B].
 
     Raises:
-        ValueError: if `summary`, `activation` or `dropout` is none that
-            `ClassificationHead` takes, or the backbone cannot remember
-            segments of `segment_length`.
+        ValueError: if `ClassificationHead` refuses `summary`, `activation` or
+            `dropout`, or the backbone has no memory for segments of
+            `segment_length`.
 
     Source: `regression_loss` of the released code.
 
@@ -64,12 +65,12 @@ class XLNetTextRegressor(SequenceTask):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """The loss of `fit`, in which every row has its weight."""
+        """The loss of `fit`, weighted by row."""
         y, y_pred = _rows_of_one(y, y_pred)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """The metrics of `fit`, in which every row has its weight."""
+        """The metrics of `fit`, weighted by row."""
         y, y_pred = _rows_of_one(y, y_pred)
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
@@ -126,7 +127,7 @@ class TextRegression(TaskOfTexts):
 def _rows_of_one(y, y_pred):
     """Targets and predictions [B] as [B, 1].
 
-    Keras takes the mean over the last axis, which would be the batch.
+    Keras averages over the last axis, which would be the batch.
     """
     if y is None or len(y_pred.shape) != 1:
         return y, y_pred

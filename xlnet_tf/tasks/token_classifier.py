@@ -25,7 +25,7 @@ from xlnet_tf.tasks.task import Task
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTokenClassifier(Task):
-    """Puts every token in one of several classes, such as names of entities.
+    """Classification of every token, such as names of entities.
 
     Args:
         backbone, num_classes, labels: see `XLNetTextClassifier`.
@@ -33,7 +33,7 @@ class XLNetTokenClassifier(Task):
         preprocessor: XLNetTokenClassifierPreprocessor, or None.
 
     Call arguments:
-        features: dict as the backbone takes.
+        features: dict of the backbone's features.
         training: bool, whether dropout is applied.
 
     Returns:
@@ -88,12 +88,12 @@ class XLNetTokenClassifier(Task):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """The loss of `fit`, of the tags that are asked for."""
+        """The loss of `fit` over labelled tokens."""
         y, sample_weight = _asked(y, sample_weight)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """The metrics of `fit`, of the tags that are asked for."""
+        """The metrics of `fit` over labelled tokens."""
         y, sample_weight = _asked(y, sample_weight)
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
@@ -112,13 +112,13 @@ class XLNetTokenClassifier(Task):
         """The likeliest tag of each word.
 
         Args:
-            x: words of texts, as `predict` takes them.
+            x: words of texts, see `predict`.
             batch_size, kwargs: of `predict`.
 
         Returns:
-            list of lists, a name of `labels` for each word, or an int where
-            the model has none; None for "", which is no word, and for words
-            that are beyond `preprocessor.sequence_length`, and were not read.
+            list of lists, for each word a name from `labels`, or an int if the
+            model has no labels. None for "", which is no word, and for words
+            beyond `preprocessor.sequence_length`.
 
         Raises:
             ValueError: if there is no preprocessor, or `x` holds features.
@@ -134,8 +134,8 @@ class XLNetTokenClassifier(Task):
         rows = []
         for row, places, words in zip(scores, is_first, are_words, strict=True):
             best = np.argmax(np.asarray(row), axis=-1)
-            found = best[np.flatnonzero(places)].tolist()
-            names = iter([self.labels[i] if self.labels else i for i in found])
+            tags = best[np.flatnonzero(places)].tolist()
+            names = iter([self.labels[i] if self.labels else i for i in tags])
             rows.append([next(names, None) if x else None for x in words])
         return rows
 
@@ -167,7 +167,7 @@ class TokenClassification(TaskKind):
         return {**arguments, "num_classes": len(labels), "labels": labels}
 
     def loss_sums(self, outputs, features):
-        """See `TaskKind`; of `token_labels` [B, T], -1 = not asked for."""
+        """See `TaskKind`; `token_labels` [B, T] are -1 without a label."""
         labels = features["token_labels"]
         is_asked = ops.cast(labels >= 0, "float32")
         losses = self.model.default_loss().call(ops.maximum(labels, 0), outputs)
@@ -187,7 +187,7 @@ class TokenClassification(TaskKind):
         for row, example in enumerate(examples):
             places = np.flatnonzero(values[splits[row] : splits[row + 1]])
             tags = [labels[i] for i in collected["tags"][row, places]]
-            # Words that did not fit have none.
+            # Words beyond the sequence have none.
             tags += ["O"] * (len(example.words) - len(tags))
             words = list(example.words)
             decoded.append({"id": example.id, "words": words, "tags": tags})
@@ -199,7 +199,7 @@ class TokenClassification(TaskKind):
 
 
 def _asked(y, sample_weight):
-    """Labels [B, T] of at least 0, and their weights: none below 0."""
+    """Labels [B, T], clipped at 0, and weights: 0 for labels below 0."""
     if y is None or len(y.shape) != 2:
         return y, sample_weight
     weights = ops.cast(y >= 0, "float32")

@@ -1,4 +1,4 @@
-"""The backend that computes a run: that of Keras, by its settings."""
+"""The backend of a run: Keras' backend with the run's settings."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from xlnet_tf.training import devices
 
 
 def with_precision(settings, backend):
-    """The settings with the precision that "auto" stands for.
+    """Replace the precision "auto" of settings by its value.
 
     Args:
         settings: PretrainingSettings or FinetuningSettings.
@@ -21,7 +21,7 @@ def with_precision(settings, backend):
 
 
 def make_backend(settings):
-    """The backend that computes the steps and evaluations of a run.
+    """Make the backend for the steps and evaluations of a run.
 
     Args:
         settings: PretrainingSettings or FinetuningSettings.
@@ -30,7 +30,7 @@ def make_backend(settings):
         Jax on Keras' JAX backend, else TensorFlow.
 
     Raises:
-        ValueError: if the settings ask for what the backend does not do.
+        ValueError: if the backend does not support the settings.
         RuntimeError: if the machine lacks the devices.
     """
     if keras.backend.backend() == "jax":

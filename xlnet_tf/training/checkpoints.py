@@ -1,13 +1,13 @@
-"""Checkpoints of a run, from which it resumes bit for bit.
+"""Checkpoints of a run, for bit-for-bit resumption.
 
-A checkpoint of a step consists of `ckpt-STEP.index` and `ckpt-STEP.data-*`,
-weights, optimizer and step by TensorFlow, of `memory-STEP-rows-*.npz`, see
-`MemoryRows`, and of `ckpt-STEP.sha256`, the digests of all these, which is
-written last. Data order and random numbers follow from the step.
+A checkpoint consists of `ckpt-STEP.index` and `ckpt-STEP.data-*`, TensorFlow's
+files of weights, optimizer and step; of `memory-STEP-rows-*.npz`, see
+`MemoryRows`; and of `ckpt-STEP.sha256`, the digests of all these, written last.
+Data order and random numbers follow from the step.
 
-Which checkpoints there are is read from the directory. `checkpoint`, the file
-by which TensorFlow finds the newest one, is written for its tools; here it only
-tells a checkpoint that lost its files from one that was never finished.
+The directory's listing shows which checkpoints exist. `checkpoint`, the file by
+which TensorFlow finds the newest one, is written for its tools. Here it only
+separates a checkpoint that lost files from one that was never finished.
 """
 
 import re
@@ -46,22 +46,22 @@ _PARTS = {
     _MEMORY: re.compile(rf"memory-{_STEP}-rows-\d+-\d+\.npz"),
 }
 _NAMED = re.compile(rf'"(?:[^"]*/)?ckpt-{_STEP}"')
-# Names that TensorFlow writes to before it renames them.
+# Temporary names of TensorFlow's files.
 _TEMPORARY = re.compile(
     rf"ckpt-{_STEP}_temp.*|ckpt-{_STEP}\.index\.tempstate\d+"
     rf"|{STATE_FILE}\.tmp.*"
 )
 _DAMAGE = (
     tf.errors.OpError,
-    # A cut data file is an IndexError, a damaged name a UnicodeDecodeError
-    # (a ValueError); objects that are not in the file, an AssertionError.
+    # A truncated data file raises IndexError, a damaged name UnicodeDecodeError
+    # (a ValueError), missing objects AssertionError.
     IndexError,
     ValueError,
     AssertionError,
     KeyError,
     OSError,
 )
-# Errors of the machine, after which the files may be whole.
+# Errors of the machine; the files may still be complete.
 _NOT_DAMAGE = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -72,7 +72,7 @@ _NOT_DAMAGE = (
     tf.errors.UnavailableError,
     tf.errors.UnknownError,
 )
-# What NumPy and zipfile raise for a damaged file, beside ValueError.
+# Errors of NumPy and zipfile for a damaged file, besides ValueError.
 _DAMAGE_OF_MEMORY = (
     EOFError,
     KeyError,
@@ -83,20 +83,19 @@ _DAMAGE_OF_MEMORY = (
 
 
 class Checkpoints:
-    """Checkpoints with memory; a damaged one falls back to the one before.
+    """Checkpoints with memory; a damaged one falls back to an earlier one.
 
     Args:
         directory: path, from which all workers restore.
-        run: loop.Run. The chief of its workers writes there; the others take
-            part in saving, because variables are read together, but write to a
+        run: loop.Run. The chief writes there. The other workers take part in
+            saving, because variables are read together, but write to a
             temporary directory.
-        model, optimizer: what the backend tracks.
+        model, optimizer: the objects that the backend tracks.
         memory: StatefulMemory or None.
 
     Attributes:
-        restored: str, the prefix of the checkpoint that was restored, or None.
-        skipped: list of str, what is damaged in the checkpoints that were
-            passed over.
+        restored: str, prefix of the restored checkpoint, or None.
+        skipped: list of str, the damage of each skipped checkpoint.
     """
 
     def __init__(self, directory, run, model, optimizer, memory):
@@ -120,10 +119,10 @@ class Checkpoints:
         self._scratch = None if run.is_chief else tempfile.TemporaryDirectory()
         self._saved_at = time.monotonic()
         self._last_step = None
-        self._damaged = set()  # steps of checkpoints that were passed over
+        self._damaged = set()  # steps of skipped checkpoints
 
     def save_if_due(self):
-        """Save where the interval, or the time between two, has passed.
+        """Save if the interval of steps or time has passed.
 
         Returns:
             bool, whether it was saved.
@@ -135,10 +134,10 @@ class Checkpoints:
         return False
 
     def save(self):
-        """Save memory, checkpoint and digests, once a step.
+        """Save memory, checkpoint and digests, once per step.
 
         Returns:
-            bool, whether it was saved; False if it had been.
+            bool, whether it was saved; False if it existed.
         """
         step = int(self._checkpoint.step.numpy())
         if step == self._last_step:
@@ -154,7 +153,7 @@ class Checkpoints:
             prefix = f"{self._scratch.name}/ckpt"
         self._checkpoint.save_counter.assign_add(1)
         self._checkpoint.write(prefix, self._options)
-        # The digests of the others' rows of memory are among those written.
+        # The digests include the other workers' rows of memory.
         wait_for_peers(self._strategy)
         self._last_step, self._saved_at = step, time.monotonic()
         self._damaged.discard(step)
@@ -166,9 +165,9 @@ class Checkpoints:
         return True
 
     def _is_old(self):
-        """Whether the time between checkpoints is over, at any worker: bool.
+        """Whether the time between checkpoints has passed at any worker, bool.
 
-        They save together, and their clocks differ.
+        Workers save together, but their clocks differ.
         """
         if self._seconds is None:
             return False
@@ -176,17 +175,17 @@ class Checkpoints:
         return holds_anywhere(self._strategy, is_over)
 
     def _make_way(self, step):
-        """Remove what is left of an earlier save of this step."""
+        """Remove the remains of an earlier save of this step."""
         _remove_files(self._directory, _files(self._directory).get(step, ()))
         for path in list(self._directory.iterdir()):
             part = _part(path.name)
-            if part and part[1] == step:  # a directory, which is not ours
+            if part and part[1] == step:  # a directory, not one of these files
                 path.rename(path.with_name(f"{path.name}.{uuid.uuid4().hex}"))
 
     def _keep_newest(self, step, files):
         """Note the newest checkpoints, and remove older and damaged ones.
 
-        Damaged ones of later steps stay until they are reached once more.
+        Damaged ones of later steps stay until the run reaches them again.
         """
         steps = sorted(x for x in files if x <= step)
         whole = [x for x in steps if f"ckpt-{x}.index" in files[x]]
@@ -199,13 +198,13 @@ class Checkpoints:
             _remove_files(self._directory, files[old])
 
     def restore(self):
-        """Restore the newest checkpoint that is whole.
+        """Restore the newest complete checkpoint.
 
         Returns:
             str, its prefix, or None if there are none.
 
         Raises:
-            RuntimeError: if there are checkpoints and none can be restored, or
+            RuntimeError: if there are checkpoints but none can be restored, or
                 the workers restored different steps.
             OSError, tf.errors.OpError: if the machine failed to read a file.
         """
@@ -239,7 +238,7 @@ class Checkpoints:
     def _restore(self, step, prefix):
         files = _files(self._directory).get(step, [])
         listing = f"ckpt-{step}.sha256"
-        if listing in files:  # else a kill came before the digests
+        if listing in files:  # otherwise a kill came before the digests
             listed = verify_checksums(self._directory, listing=listing)
             unlisted = set(files) - {listing, *listed}
             if unlisted:
@@ -259,9 +258,9 @@ def has_steps(directory):
 
 
 def steps_of(directory):
-    """list of int in order, the steps whose checkpoints were once complete.
+    """list of int in order, steps of checkpoints that were once complete.
 
-    Without an index or digests, such a step is one that the state file names.
+    Without an index or digests, the state file must list the step.
     """
     directory = as_path(directory)
     complete = {
@@ -273,10 +272,10 @@ def steps_of(directory):
 
 
 def remove_leftovers(directory):
-    """Remove what a killed run had not finished writing.
+    """Remove the unfinished files of a killed run.
 
     Args:
-        directory: path of checkpoints to which nobody writes now.
+        directory: path of checkpoints; no process may be writing there.
     """
     directory = as_path(directory)
     if not directory.is_dir():
@@ -291,9 +290,9 @@ def remove_leftovers(directory):
 
 
 def _part(name):
-    """Part of a checkpoint, and its step, by a file's name; or None.
+    """Part and step of a checkpoint by a file's name, or None.
 
-    Other files may begin in the same way.
+    Names of other files may begin in the same way.
     """
     for part, pattern in _PARTS.items():
         if match := pattern.fullmatch(name):
@@ -302,18 +301,18 @@ def _part(name):
 
 
 def _files(directory):
-    """dict of each step to the sorted names of its files."""
-    found = {}
+    """dict from each step to the sorted names of its files."""
+    files_by_step = {}
     if directory.is_dir():
         for path in directory.iterdir():
             part = _part(path.name)
             if part and path.is_file():
-                found.setdefault(part[1], []).append(path.name)
-    return {step: sorted(names) for step, names in found.items()}
+                files_by_step.setdefault(part[1], []).append(path.name)
+    return {step: sorted(names) for step, names in files_by_step.items()}
 
 
 def _named_steps(directory):
-    """set of the steps that TensorFlow's state file names."""
+    """set of the steps in TensorFlow's state file."""
     state = directory / STATE_FILE
     if not state.is_file():
         return set()
@@ -328,7 +327,7 @@ def _remove_files(directory, names):
 
 
 def _is_of_machine(error):
-    """Whether an error says nothing about what the files hold, bool."""
+    """Whether an error comes from the machine, not from file contents."""
     if isinstance(error, OSError):
         is_missing = isinstance(error, FileNotFoundError)
         return error.errno is not None and not is_missing
@@ -336,11 +335,11 @@ def _is_of_machine(error):
 
 
 class MemoryRows:
-    """Files of the rows of memory that this process holds.
+    """Files of this process's rows of memory.
 
-    The memory differs from replica to replica, so each worker writes its rows.
-    The file's name says which, so that a run of another number of workers can
-    read them.
+    The memory differs between replicas, so each worker writes its rows. The
+    file name holds the row numbers, so that a run with another number of
+    workers can read them.
 
     Args:
         memory: StatefulMemory or None.
@@ -354,7 +353,7 @@ class MemoryRows:
         self._directory = as_path(directory)
 
     def save(self, step):
-        """Write this process's rows, whole or not at all."""
+        """Write this process's rows atomically."""
         if self._memory is None:
             return
         first, last = self._row_range()
@@ -363,10 +362,10 @@ class MemoryRows:
             np.savez(handle, **self._arrays())
 
     def restore(self, step):
-        """Read this process's rows from whichever files hold them.
+        """Read this process's rows from the files that hold them.
 
         Raises:
-            FileNotFoundError: if some rows are in no file.
+            FileNotFoundError: if a row is in no file.
             ValueError: if a file is damaged or of another shape.
         """
         if self._memory is None:
@@ -419,7 +418,7 @@ class MemoryRows:
         return {**variables, "is_real": self._memory.is_real}
 
     def _arrays(self):
-        # float32 holds every bfloat16, for which NumPy has no file format.
+        # NumPy has no file format for bfloat16; float32 holds its values.
         return {
             name: np.concatenate(
                 [

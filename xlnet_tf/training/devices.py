@@ -30,9 +30,9 @@ _NO_STRATEGY = type(tf.distribute.get_strategy())
 
 DEVICE_FILES = pathlib.Path("/dev")
 CPU_FILE = pathlib.Path("/proc/cpuinfo")
-# Flags of instructions that multiply it.
+# CPU flags of instructions that multiply bfloat16.
 _BFLOAT16 = {"amx_bf16", "avx512_bf16"}
-# Ends silently when its input is closed, as by the end of its parent.
+# Ends silently when its input closes, as at its parent's end.
 _BESIDE = """\
 import select, sys
 if not select.select([sys.stdin], [], [], float(sys.argv[1]))[0]:
@@ -44,10 +44,10 @@ def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
     """tf.distribute.Strategy by its name.
 
     Args:
-        name: str. "auto" takes a TPU if `tpu` or TPU_NAME is set, several
-            workers if TF_CONFIG names them, all GPUs if there are several, and
-            else one device. "mirrored" without a GPU uses the logical CPU
-            devices, and warns where there is one.
+        name: str. "auto" means a TPU if `tpu` or TPU_NAME is set, several
+            workers if TF_CONFIG lists them, all GPUs if there are several, and
+            otherwise one device. "mirrored" without a GPU uses the logical CPU
+            devices, and warns if there is only one.
         tpu: str, name or `grpc://` address of a TPU, "local" on a TPU VM.
         worker_timeout: float, seconds that workers wait for one another. If
             some have not started by then, the process ends.
@@ -99,7 +99,7 @@ def is_one_device(strategy):
 
 
 def is_one_cpu(strategy):
-    """Whether a strategy is of one device, a CPU, by name: bool."""
+    """Whether a strategy has one device, a CPU, by name: bool."""
     if not isinstance(strategy, tf.distribute.OneDeviceStrategy):
         return False
     (device,) = strategy.extended.worker_devices
@@ -112,13 +112,13 @@ def multiplies_bfloat16(strategy):
         return False
     try:
         flags = set(CPU_FILE.read_text("ascii", errors="replace").split())
-    except OSError:  # not on this system
+    except OSError:  # no such file on this system
         return False
     return not _BFLOAT16.isdisjoint(flags)
 
 
 def distribute_rows(strategy, rows_of_worker):
-    """The dataset of each worker of a strategy, distributed.
+    """Distribute the dataset of each worker of a strategy.
 
     Args:
         strategy: tf.distribute.Strategy.
@@ -126,9 +126,9 @@ def distribute_rows(strategy, rows_of_worker):
             tf.data.Dataset of batches of one replica.
 
     Returns:
-        distributed dataset, or the plain one on one CPU: batches need no
-        prefetch to a device there, and the iterators that do it tune
-        themselves, see `data_pipeline.dataset_options`.
+        distributed dataset, or the plain one on one CPU: there batches need no
+        prefetch to a device, and prefetching iterators tune themselves, see
+        `data_pipeline.dataset_options`.
     """
     if is_one_cpu(strategy):
         return rows_of_worker(tf.distribute.InputContext())
@@ -184,8 +184,8 @@ def is_chief(strategy):
 def checkpoint_options(strategy):
     """tf.train.CheckpointOptions: this process reads and writes the files.
 
-    The hosts of a TPU would do it otherwise, and may not see the paths that
-    this one sees. Of several workers each has files of its own.
+    Otherwise a TPU's hosts would do it, and they may not have the same paths.
+    With several workers each has its own files.
     """
     if has_peers(strategy):
         return tf.train.CheckpointOptions()
@@ -229,7 +229,7 @@ def _gathered(strategy):
 
 
 def wait_for_peers(strategy):
-    """Return once all processes get here; at once without others."""
+    """Wait until all processes get here; return at once without others."""
     largest_and_smallest(strategy, 0)
 
 
@@ -242,7 +242,7 @@ def check_together(strategy, step, message):
         message: str, a format of the smallest and the largest step.
 
     Raises:
-        RuntimeError: if they are not.
+        RuntimeError: if processes are at different steps.
     """
     largest, smallest = largest_and_smallest(strategy, step)
     if largest != smallest:
@@ -261,7 +261,7 @@ def _best(tpu):
 
 def _multi_worker(timeout):
     options = tf.distribute.experimental.CommunicationOptions(
-        # Without one, workers wait for ever for one that is stuck.
+        # Without a timeout, workers wait forever for a stuck one.
         timeout_seconds=timeout
     )
     config = _tf_config()
@@ -284,10 +284,10 @@ def _replica_devices():
 
 
 def names_several_workers():
-    """Whether the variable TF_CONFIG names several processes, bool.
+    """Whether the variable TF_CONFIG lists several processes, bool.
 
     Raises:
-        ValueError: if it is not JSON of the form that TensorFlow reads.
+        ValueError: if it is not JSON in TensorFlow's form.
     """
     cluster = _tf_config()["cluster"]
     return len(cluster.get("worker", [])) > 1 or "chief" in cluster
@@ -306,7 +306,7 @@ def _tf_config():
         config = {}
     config = {"cluster": {}, "task": {}, **config}
     cluster, task = config["cluster"], config["task"]
-    if cluster == {}:  # what else it holds is not for us
+    if cluster == {}:  # other entries do not matter here
         return {**config, "task": {}}
     if not (
         isinstance(cluster, dict)
@@ -330,7 +330,7 @@ def _check_tf_config():
     config = _tf_config()
     workers = config["cluster"].get("worker", [])
     if "chief" in config["cluster"]:
-        # A chief has index 0, as the first worker has, and rows, data and files
+        # A chief has index 0, like the first worker, and rows, data and files
         # depend on the index.
         raise ValueError(
             "TF_CONFIG has a chief, and the strategy multi_worker takes "
@@ -397,7 +397,7 @@ def _tpu(address):
 def _has_local_tpu():
     # Device files of a TPU VM; without a chip the TPU runtime would wait
     # minutes for one. Containers see only their own chips, numbered from any
-    # number on; /dev/vfio/vfio exists without a TPU too.
+    # number on. /dev/vfio/vfio exists without a TPU too.
     return any(
         re.fullmatch(r"accel\d+|vfio/\d+", str(path.relative_to(DEVICE_FILES)))
         for pattern in ("accel*", "vfio/*")
@@ -406,7 +406,7 @@ def _has_local_tpu():
 
 
 def _check_single_host():
-    # The TPU runtime would wait for the other hosts, where nothing runs.
+    # The TPU runtime would wait for the other hosts, which run nothing.
     hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")
     if len(hosts) > 1 and os.environ.get("TPU_PROCESS_BOUNDS") != "1,1,1":
         raise RuntimeError(
@@ -427,13 +427,13 @@ def _check_reachable(address, looked_for):
 
 @contextlib.contextmanager
 def deadline(seconds, message):
-    """Context that ends the process, with status 1, where it takes too long.
+    """Context that ends the process, with status 1, after a time limit.
 
-    For calls that hold Python's lock while they wait, so that neither a thread
-    nor the handler of a signal runs: a small process beside this one prints the
-    message, and then `faulthandler`, which needs no lock, ends this one.
-    Ctrl-C ends it at once. SIGTERM is kept for the end of the context:
-    TensorFlow's handler of it would lose it.
+    Some calls hold Python's lock while they wait, so that neither a thread nor
+    a signal handler can run. A small second process prints the message, and
+    then `faulthandler`, which needs no lock, ends this process. Ctrl-C ends it
+    at once. SIGTERM waits for the end of the context: TensorFlow's handler
+    would lose it.
 
     Args:
         seconds: float.
@@ -459,7 +459,7 @@ def deadline(seconds, message):
 @contextlib.contextmanager
 def _signals_set_aside():
     if threading.current_thread() is not threading.main_thread():
-        yield  # as in a notebook, where no handlers can be set
+        yield  # handlers cannot be set, for example in a notebook
         return
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     terminated = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL

@@ -1,4 +1,4 @@
-"""The directory of a run: whose it is, what it holds, what its errors say."""
+"""The directory of a run: locks, identity, progress and error messages."""
 
 import contextlib
 import errno
@@ -34,18 +34,18 @@ from xlnet_tf.training.checkpoints import steps_of
 
 @contextlib.contextmanager
 def opened(directory, is_chief, smaller, explain_data_loss=None):
-    """Context of a run in its directory; its errors say what to do.
+    """Context of a run in its directory, with helpful errors.
 
     Args:
         directory: path of the run.
         is_chief: bool, whether this process writes there.
         smaller: str, the options to reduce when memory runs out.
         explain_data_loss: function without arguments that raises an error
-            that names the damaged record, if it finds one; or None.
+            naming the damaged record, if there is one; or None.
 
     Raises:
-        RuntimeError, ValueError: as of `claimed`, and for errors of
-            TensorFlow or the machine.
+        RuntimeError, ValueError: see `claimed`; also for errors of TensorFlow
+            or the machine.
     """
     try:
         with contextlib.ExitStack() as held:
@@ -64,15 +64,14 @@ def opened(directory, is_chief, smaller, explain_data_loss=None):
 
 @contextlib.contextmanager
 def claimed(directory):
-    """Context in which no other program runs in the directory of a run.
+    """Context that locks the directory of a run against other programs.
 
-    At its start, files are removed that a killed run had not finished writing.
-    Nothing is locked in a bucket, nor on a disk that cannot lock files, which
-    is warned of.
+    At its start the unfinished files of a killed run are removed. There are no
+    locks in a bucket, nor, with a warning, on a disk that cannot lock files.
 
     Args:
-        directory: path, which is made. If it did not exist and nothing was
-            written, it is removed again.
+        directory: path, created if missing. A created directory is removed
+            again if nothing was written.
 
     Raises:
         RuntimeError: if another program runs there.
@@ -119,26 +118,26 @@ def _lock(directory):
 
 
 def claim_identity(run, identity, kind):
-    """Make the directory that of a run, or check that it holds the same run.
+    """Assign the directory to a run, or check that it holds the same run.
 
-    A run that has neither results nor a checkpoint has nothing to lose, so it
-    may start over with other settings.
+    A run without results or a checkpoint has nothing to lose, so it may restart
+    with other settings.
 
     Args:
         run: loop.Run.
-        identity: dict for `run.json`: all that makes this run another than
-            others. `training` are the settings; other entries are values or
-            dicts of values.
+        identity: dict for `run.json`: everything that distinguishes this run.
+            `training` are the settings; other entries are values or dicts of
+            values.
         kind: Kind of the run.
 
     Raises:
-        ValueError: names every difference from another run that is there, or
-            a file that is damaged or has another version of the format.
+        ValueError: if there is another run, with every difference named, or if
+            a file is damaged or has another version of the format.
     """
     directory, settings = run.output, run.settings
     has_run = (directory / RUN_FILE).is_file()
     if has_run and has_progress(directory, kind.result_file):
-        if run.is_chief:  # which writes them next
+        if run.is_chief:  # the chief writes them next
             files = [RUN_FILE, TRAINING_FILE, *kind.checked_files]
             existing = [x for x in files if (directory / x).is_file()]
             verify_checksums(directory, existing)
@@ -157,20 +156,21 @@ def claim_identity(run, identity, kind):
         write_listed(directory, values)
 
 
-# Of an entry `backend`: checkpoints are read by the one that wrote them.
+# For the entry `backend`: only the backend that wrote checkpoints can read
+# them.
 OTHER_BACKEND = "it was trained on another backend of Keras (KERAS_BACKEND)"
 
 
 class Kind(typing.NamedTuple):
-    """A kind of runs: its files, and what may not differ on resume.
+    """A kind of run: its files, and its fixed settings on resume.
 
     Attributes:
-        result_file: str, name of the file that a finished run has.
-        fixed_settings: names of the settings that may not differ on resume.
-        differences: dict of an entry of the identity to what is said where it
-            differs; of an entry that is a dict, what is said of each of its
-            own.
-        checked_files: names of further files that are checked on resume.
+        result_file: str, file name of a finished run's results.
+        fixed_settings: names of settings that may not change on resume.
+        differences: dict from an entry of the identity to the message for a
+            difference; for an entry that is a dict, the message for each of its
+            values.
+        checked_files: names of other files that are checked on resume.
     """
 
     result_file: str
@@ -180,18 +180,18 @@ class Kind(typing.NamedTuple):
 
 
 def has_progress(directory, result_file):
-    """Whether a directory holds the results or a checkpoint of a run, bool.
+    """Whether a directory has the results or a checkpoint of a run, bool.
 
     Args:
         directory: path.
-        result_file: str, the name of the file that a finished run has.
+        result_file: str, file name of a finished run's results.
     """
     is_done = (directory / result_file).is_file()
     return is_done or has_steps(directory / CHECKPOINTS)
 
 
 def has_ended(directory, result_file, steps):
-    """Whether no step of a run remains, bool.
+    """Whether a run has no steps left, bool.
 
     Args:
         directory, result_file: see `has_progress`.
@@ -202,11 +202,11 @@ def has_ended(directory, result_file, steps):
 
 
 def first_begun(directories, result_file):
-    """The identity of the first run that has something to lose.
+    """Identity of the first run that has something to lose.
 
     Args:
         directories: list of paths of runs.
-        result_file: str, the name of the file that a finished run has.
+        result_file: str, file name of a finished run's results.
 
     Returns:
         dict of its `run.json`, or None if there is none.
@@ -222,19 +222,19 @@ def first_begun(directories, result_file):
 
 
 def check_same(directory, before, now, fixed_settings, texts):
-    """Refuses to go on with a run that is another one.
+    """Refuse to resume a different run.
 
     Args:
         directory: path, for the error.
         before: dict of `run.json`, with all settings.
         now: dict of `Run.identity`.
-        fixed_settings: names of the settings that may not differ.
-        texts: dict of an entry to what is said where it differs; of an entry
-            that is a dict, what is said of each of its own.
+        fixed_settings: names of settings that may not change.
+        texts: dict from an entry to the message for a difference; for an entry
+            that is a dict, the message for each of its values.
 
     Raises:
-        ValueError: names every difference; or the run has done more steps than
-            it is to do now.
+        ValueError: with every difference; or if the run has already made more
+            steps than requested now.
     """
     newest = max(steps_of(as_path(directory) / CHECKPOINTS), default=0)
     steps = now.get("training", {}).get("steps", newest)
@@ -243,47 +243,48 @@ def check_same(directory, before, now, fixed_settings, texts):
             f"{directory} is at step {newest}. Give at least as many --steps, "
             f"or another --output. Received: --steps {steps}."
         )
-    found = _differences(before, now, fixed_settings, texts)
-    if found:
+    differences = _differences(before, now, fixed_settings, texts)
+    if differences:
         raise ValueError(
             f"{directory} holds another run, which cannot go on with this one "
-            f"({'; '.join(found)}). Give the same options, or another --output."
+            f"({'; '.join(differences)}). Give the same options, or another "
+            "--output."
         )
 
 
 def _differences(before, now, fixed_settings, texts):
-    found = []
+    differences = []
     for section, value in json.loads(json.dumps(now)).items():
         if not isinstance(value, dict):
             old = before.get(section)
             if old != value:
-                found.append(
+                differences.append(
                     texts.get(section)
                     or f"{section}: {_shown(old)} there, {_shown(value)} now"
                 )
             continue
         suffix = texts.get(section, "")
         for name, entry in value.items():
-            # float16 needs the loss scale, which other checkpoints lack.
+            # float16 needs the loss scale; other checkpoints lack it.
             needs_scale = (name, entry) == ("precision", "float16")
             is_fixed = name in fixed_settings or needs_scale
             if section == "training" and not is_fixed:
                 continue
             old = before.get(section, {}).get(name)
             if old != entry:
-                found.append(
+                differences.append(
                     f"{name}{suffix}: {_shown(old)} there, {_shown(entry)} now"
                 )
-    return found
+    return differences
 
 
 def _shown(value):
-    """A value for a message; of a digest the first twelve digits, str."""
+    """A value for a message, str; digests are cut to twelve digits."""
     return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1", str(value))
 
 
 def explained(error, output, smaller):
-    """An error of TensorFlow's or of the machine as one that says what to do.
+    """Convert an error of TensorFlow or the machine into a helpful one.
 
     Args:
         error: tf.errors.OpError, MemoryError or OSError.
@@ -291,7 +292,7 @@ def explained(error, output, smaller):
         smaller: str, the options to reduce when memory runs out.
 
     Returns:
-        Exception; `error` itself where there is nothing to add.
+        Exception; `error` itself if there is nothing to add.
     """
     reason = first_line(error)
     says = f"TensorFlow says: {reason}"
@@ -315,7 +316,7 @@ def explained(error, output, smaller):
         error, (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
     ):
         silent = "a worker stopped answering; start all of them again and they"
-        if "HTTP" in str(error):  # the file system of gs:// says so
+        if "HTTP" in str(error):  # from the file system of gs://
             silent = "a bucket does not answer; start the run again and it will"
         return RuntimeError(f"{silent} go on from the last checkpoint. {says}")
     return RuntimeError(reason)

@@ -18,7 +18,7 @@ from xlnet_tf.training.backends import make_backend
 from xlnet_tf.training.results.predictions import prediction_rows
 from xlnet_tf.training.settings import FinetuningSettings
 
-# Settings of a run by which texts are made into rows.
+# Settings of a run for the conversion of texts to rows.
 _READING = (
     "long_documents",
     "document_length",
@@ -29,17 +29,17 @@ _READING = (
 
 
 class Evaluator:
-    """Collects the outputs of every row, and scores the answers.
+    """Collection of the outputs of all rows, and scores of the answers.
 
     Args:
         task: TaskKind of the spec's kind, around a model.
         spec: TaskSpec.
         labels: tuple of str or None, the classes.
-        splits: dict of str to (examples, EncodedExamples, Batches); the first
-            is the main one.
+        splits: dict from str to (examples, EncodedExamples, Batches), the main
+            split first.
         settings: FinetuningSettings.
-        backend: what computes the outputs.
-        progress: bool, whether to tell how far it is. Default False.
+        backend: TensorFlow or Jax, computes the outputs.
+        progress: bool, whether to print progress. Default False.
     """
 
     def __init__(
@@ -63,12 +63,13 @@ class Evaluator:
         """Score all splits.
 
         Args:
-            must_stop: function without arguments, asked before each batch, or
+            must_stop: function without arguments, called before each batch, or
                 None (default).
 
         Returns:
-            dict of str to float: the metrics of the first split, then those of
-            the others with "_" and their name behind; None if it was stopped.
+            dict of str to float: the metrics of the first split, then the
+            metrics of the others with the suffix "_" and their name; None if it
+            was stopped.
         """
         scalars = {}
         for name, (examples, _, _) in self._splits.items():
@@ -84,11 +85,11 @@ class Evaluator:
         return scalars
 
     def decoded(self, name, must_stop=None):
-        """The answers to the examples of a split.
+        """Answers to the examples of a split.
 
         Args:
-            name: str, of the split.
-            must_stop: as of `evaluate`.
+            name: str, name of the split.
+            must_stop: see `evaluate`.
 
         Returns:
             list of dict, see `TaskKind.decode`; None if it was stopped.
@@ -100,11 +101,11 @@ class Evaluator:
         return self._task.decode(collected, rows, examples)
 
     def collect(self, name, must_stop=None):
-        """The outputs of every row of a split, in their order.
+        """Outputs of all rows of a split, in order.
 
         Args:
-            name: str, the split's.
-            must_stop: as of `evaluate`.
+            name: str, name of the split.
+            must_stop: see `evaluate`.
 
         Returns:
             dict of str to array [R, ...]; None if it was stopped.
@@ -118,7 +119,7 @@ class Evaluator:
                     return None
                 outputs = self._predict(features)
                 index = outputs.pop("row_index")
-                is_real = index >= 0  # the last batch is filled up
+                is_real = index >= 0  # the last batch is padded
                 for key, value in outputs.items():
                     if key not in collected:
                         shape = (len(rows), *value.shape[1:])
@@ -136,8 +137,8 @@ def padded_lengths(sequence_length, segment_length=None):
     """Lengths that batches are padded to.
 
     Args:
-        sequence_length: int, tokens of a row at most.
-        segment_length: int or None, tokens that the task reads at a time.
+        sequence_length: int, most tokens of a row.
+        segment_length: int or None, tokens that the task computes at a time.
 
     Returns:
         tuple of int, increasing; multiples of `segment_length`.
@@ -151,7 +152,7 @@ def padded_lengths(sequence_length, segment_length=None):
 
 
 def reading_settings(stored):
-    """dict of the settings by which a model's run made texts into rows.
+    """dict of the settings for rows from a model's run.
 
     Args:
         stored: StoredModel.
@@ -169,19 +170,20 @@ def evaluate_task(
     progress=False,
     run_columns=None,
 ):
-    """Evaluate a model as a fine-tuning run evaluates it.
+    """Evaluate a model in the same way as a fine-tuning run.
 
     Args:
         model: task of `xlnet_tf.tasks` with a preprocessor.
         task: str, name of a task of the model's kind.
-        path: str, a file in the format of the task, or a directory or archive
-            of it, whose dev split is read.
-        columns: str or None, as of `finetune`; guessed as there, and told.
-        settings: dict of further fields of FinetuningSettings, or None: the
-            rows of a batch, how long documents are read.
-        progress: bool, whether to tell how far it is. Default False.
-        run_columns: dict of the columns that a run read, or None; they are
-            read where none are given and the file has these.
+        path: str, a file in the task's format, or its directory or archive;
+            from these the dev split is read.
+        columns: str or None, see `finetune`; guessed and printed in the same
+            way.
+        settings: dict of other fields of FinetuningSettings, or None: the batch
+            size, the handling of long documents.
+        progress: bool, whether to print progress. Default False.
+        run_columns: dict of a run's columns, or None; the default of `columns`
+            if the file has them.
 
     Returns:
         tuple of a dict of str to float, the metrics, and a list of dict of
@@ -189,8 +191,8 @@ def evaluate_task(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the task is of another kind or unknown, examples have no
-            labels, or the model lacks classes that they have.
+        ValueError: the task is unknown or of another kind, examples have no
+            labels, or the model lacks classes of the examples.
     """
     spec = find_task(task)
     _check_kind(model, spec)
@@ -208,12 +210,13 @@ def evaluate_task(
 
 
 def answer_examples(model, spec, examples, settings=None, progress=False):
-    """Answers of a model to examples, as after fine-tuning.
+    """A model's answers to examples, as after fine-tuning.
 
     Args:
         model, settings, progress: see `evaluate_task`.
         spec: TaskSpec of the model's kind.
-        examples: list of X examples, whose labels, if any, the model knows.
+        examples: list of X examples; their labels, if any, must be classes of
+            the model.
 
     Returns:
         list of X dicts, see `TaskKind.decode`.
@@ -260,16 +263,16 @@ def _check_kind(model, spec):
 
 
 def _classes(model, spec, examples):
-    """tuple of str, or None: the model's classes, if examples have no other."""
-    found = labels_of(spec, examples)
-    if found is None:
+    """tuple of str or None: the model's classes, if they cover the examples."""
+    classes = labels_of(spec, examples)
+    if classes is None:
         return None
     if not model.labels:
         raise ValueError(
             "the model has no names of classes: give them as `labels` when it "
             "is made, or fine-tune with the command."
         )
-    unknown = sorted(set(found) - set(model.labels))
+    unknown = sorted(set(classes) - set(model.labels))
     if unknown:
         raise ValueError(
             f"the examples have classes that the model does not know: "

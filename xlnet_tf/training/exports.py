@@ -1,6 +1,6 @@
-"""SavedModels of a pretraining run: the newest are kept.
+"""The newest SavedModels of a pretraining run.
 
-The run notes them in `exports.json` of its directory.
+The run lists them in `exports.json` in its directory.
 """
 
 import os
@@ -18,12 +18,12 @@ EXPORTS_FILE = "exports.json"
 
 
 def note_export(exports, step, file):
-    """Notes the export that is written next, for `prepare_exports`.
+    """Note the next export, for `prepare_exports`.
 
     Args:
-        exports: path of the directory that holds an export for each step.
-        step: int, that of the export.
-        file: path of the JSON file in which the run notes its exports.
+        exports: path of the directory with an export for each step.
+        step: int, the step of the export.
+        file: path of the JSON file with the run's list of exports.
 
     Raises:
         ValueError: if the file is damaged.
@@ -34,19 +34,19 @@ def note_export(exports, step, file):
 
 
 def prepare_exports(exports, file):
-    """Refuse exports of another run, and remove what a kill left unfinished.
+    """Refuse exports of another run, and remove unfinished ones.
 
-    A server takes the largest version, and versions are steps: it would go on
-    with the other run's, or this run would replace them.
+    A server uses the largest version, and versions are steps: it would keep the
+    other run's exports, or this run would replace them.
 
     Args:
-        exports: str or path of the directory that holds an export for each
-            step, or None.
-        file: path of the JSON file in which the run notes its exports.
+        exports: str or path of the directory with an export for each step, or
+            None.
+        file: path of the JSON file with the run's list of exports.
 
     Raises:
-        ValueError: the directory holds exports that the run has not noted, or
-            the file is damaged.
+        ValueError: the directory has exports that are not in the list, or the
+            file is damaged.
     """
     _remove_unfinished(file)
     directory = as_path(exports or "")
@@ -54,8 +54,8 @@ def prepare_exports(exports, file):
         return
     noted = _read(file)
     own = {*_steps(directory, noted), noted.get("unfinished")}
-    found = [x.name for x in directory.iterdir() if x.name.isdecimal()]
-    others = sorted((x for x in found if int(x) not in own), key=int)
+    versions = [x.name for x in directory.iterdir() if x.name.isdecimal()]
+    others = sorted((x for x in versions if int(x) not in own), key=int)
     if others:
         raise ValueError(
             f"{directory} holds exports of another run ({', '.join(others[:5])}"
@@ -64,7 +64,7 @@ def prepare_exports(exports, file):
 
 
 def _remove_unfinished(file):
-    """Removes the export that a killed run had not finished writing."""
+    """Remove the unfinished export of a killed run."""
     noted = _read(file)
     step = noted.get("unfinished")
     directory = as_path(noted.get("directory", ""))
@@ -76,16 +76,16 @@ def _remove_unfinished(file):
 
 
 def keep_newest(exports, step, count, file):
-    """Removes the oldest exports of a run, and no other directory.
+    """Remove the oldest exports of a run, and no other directory.
 
-    Those of later steps are removed as well: a run that went back to an earlier
-    checkpoint repeats them, and a server would take them for the newest.
+    Exports of later steps are removed as well: a run that went back to an
+    earlier checkpoint repeats them, and a server would use them as the newest.
 
     Args:
-        exports: path of the directory that holds an export for each step.
-        step: int, that of the newest one.
-        count: int, how many to keep.
-        file: path of the JSON file in which the run notes its exports.
+        exports: path of the directory with an export for each step.
+        step: int, the step of the newest export.
+        count: int, number of exports to keep.
+        file: path of the JSON file with the run's list of exports.
 
     Raises:
         ValueError: if the file is damaged.
@@ -99,12 +99,12 @@ def keep_newest(exports, step, count, file):
 
 
 def kept_exports(exports, file):
-    """The exports of a run that are kept.
+    """List the kept exports of a run.
 
     Args:
-        exports: str or path of the directory that holds an export for each
-            step, or None.
-        file: path of the JSON file in which the run notes its exports.
+        exports: str or path of the directory with an export for each step, or
+            None.
+        file: path of the JSON file with the run's list of exports.
 
     Returns:
         list of paths, the newest last.
@@ -117,18 +117,18 @@ def kept_exports(exports, file):
 
 
 def _steps(exports, noted):
-    """list of int, the steps of the exports that a run has noted."""
+    """list of int, the steps of a run's listed exports."""
     is_same = noted.get("directory") == _place(exports)
     return noted["steps"] if is_same else []
 
 
 def _place(exports):
-    """str, the same for all local paths to a directory."""
+    """str, equal for all local paths to a directory."""
     return str(exports) if is_remote(exports) else os.path.abspath(exports)
 
 
 def _read(file):
-    """dict of what the run has noted, empty without the file."""
+    """dict, the run's list of exports, empty without the file."""
     if not file.is_file():
         return {}
     try:

@@ -1,6 +1,6 @@
-"""Fine-tuning: a task's examples and a preset, to results and answers.
+"""Fine-tuning: from a task's examples and a preset to results and answers.
 
-`finetune` is a whole run; what it calls stands below it, in its order.
+`finetune` is the whole run; its functions follow in the order of their calls.
 
 Shapes: R rows.
 """
@@ -72,22 +72,23 @@ KIND = Kind(
 
 
 def finetune(settings, backend, data, begun=None):
-    """Fine-tune a preset on a task, from where the run of its directory is.
+    """Fine-tune a preset on a task; resume a run that its directory holds.
 
     Args:
         settings: FinetuningSettings, with `preset` and `output`, not yet
             resolved.
-        backend: what computes the steps, TensorFlow or Jax.
+        backend: TensorFlow or Jax, computes the steps.
         data: TaskData of `data_pipeline.tasks`.
-        begun: as of `loop.Run`.
+        begun: see `loop.Run`.
 
     Returns:
         (int, dict or None): 0 done, 143 stopped by SIGTERM or time limit, 130
-        by Ctrl-C; the results, where it is done and this process is the chief.
+        by Ctrl-C; the results if the run is done and this process is the chief,
+        else None.
 
     Raises:
-        ValueError, FileNotFoundError, RuntimeError: if settings, data, the
-            directory and the machine do not fit together.
+        ValueError, FileNotFoundError, RuntimeError: if settings, data,
+            directory and machine do not fit each other.
     """
     settings = with_precision(settings, backend)
     run = loop.Run(settings, backend, begun)
@@ -107,7 +108,7 @@ def finetune(settings, backend, data, begun=None):
 
         # Resume
         if is_done and run.is_chief:
-            remove(run.output / CHECKPOINTS)  # a kill came before it
+            remove(run.output / CHECKPOINTS)  # a kill came first
         wait_for_peers(backend.strategy)
         checkpoints = Checkpoints(
             run.output / CHECKPOINTS, run, model, optimizer, memory=None
@@ -142,13 +143,13 @@ def finetune(settings, backend, data, begun=None):
 
 
 class TaskRun(typing.NamedTuple):
-    """The data and settings of a run, before there is a model.
+    """The data and settings of a run, before its model is made.
 
     Attributes:
         data: TaskData.
         settings: FinetuningSettings, resolved.
         kind: class of TaskKind.
-        arguments: dict, of the constructor of its model.
+        arguments: dict, for the constructor of its model.
         tokenizer: Tokenizer of the preset.
         preprocessor: Preprocessor.
         rows: EncodedExamples to train on.
@@ -166,7 +167,7 @@ class TaskRun(typing.NamedTuple):
 
 
 def prepare(run, data):
-    """Encode the training examples, and complete the settings by them.
+    """Encode the training examples, and complete the settings from them.
 
     Args:
         run: loop.Run.
@@ -183,7 +184,7 @@ def prepare(run, data):
     tokenizer = read_tokenizer(preset)
     arguments = kind.arguments_for(data.task, settings, data.labels)
     model_config = read_config(preset)
-    # Of the preset, since the rows are made before the model.
+    # From the preset, because rows are encoded before the model exists.
     preprocessor = kind.model_class.preprocessor_cls.from_preset(
         preset,
         layout=model_config.layout,
@@ -218,16 +219,17 @@ def encode(run, task, examples, training):
 def balance_classes(rows, labels):
     """Give every class an equal share of the loss, by `row_weight`.
 
-    A class of n of X examples weighs X / (n * classes that occur), so that the
-    mean over the examples is 1. The windows of a text share its weight.
+    An example of a class with n of X examples has the weight X / (n * classes
+    that occur), so that the mean over the examples is 1. The windows of a text
+    share its weight.
 
     Args:
         rows: EncodedExamples with `label`, `example` and `row_weight` [R];
             changed.
-        labels: sequence of the classes, or None for a task without.
+        labels: sequence of the classes, or None for a task without classes.
 
     Raises:
-        ValueError: if a row has no class, or may have several.
+        ValueError: if a row has no class, or can have several.
     """
     from sklearn.utils.class_weight import compute_class_weight
 
@@ -251,8 +253,8 @@ def identity_of(task, is_done=False):
 
     Args:
         task: TaskRun.
-        is_done: bool, whether no checkpoint will be read, which only the
-            backend reads that wrote it. Default False.
+        is_done: bool, whether the run is finished and needs no checkpoint; only
+            the backend that wrote a checkpoint can read it. Default False.
     """
     data, settings = task.data, task.settings
     weights = None
@@ -269,7 +271,7 @@ def identity_of(task, is_done=False):
         "random_start": settings.random_start,
         "training": settings.stored(),
         **({} if is_done else {"backend": keras.backend.backend()}),
-        # Weights, however their path is spelled, are known by their digest.
+        # A digest identifies weights, whatever their path.
         **({} if weights else {"preset": str(settings.preset)}),
     }
 
@@ -306,7 +308,7 @@ def _make_model(task):
             arguments[name] = value
     if "memory_length" not in arguments:
         if read_config(settings.preset).memory_length:
-            arguments["memory_length"] = 0  # rows are read alone
+            arguments["memory_length"] = 0  # rows are independent
     model = task.kind.model_class.from_preset(
         settings.preset,
         load_weights=not settings.random_start,
@@ -317,13 +319,13 @@ def _make_model(task):
     )
     if settings.lora_rank:
         model.enable_lora(settings.lora_rank, alpha=settings.lora_alpha)
-    # Raw strings are later preprocessed as the examples are here.
+    # The model preprocesses raw strings later in the same way.
     model.preprocessor = task.preprocessor
     return model
 
 
 def batches_of(run, task, model, rows):
-    """Batches of encoded rows, padded to few lengths."""
+    """Batches of encoded rows, padded to a few lengths."""
     length, settings = task.preprocessor.sequence_length, task.settings
     lengths = padded_lengths(length, model.segment_length)
     if run.backend.has_tpu:
@@ -349,7 +351,7 @@ def first_lines(run, task, model):
     held_out = ", ".join(f"{len(x):,} {k}" for k, x in data.evaluation.items())
     start = "random weights" if settings.random_start else "weights"
     batches = batches_of(run, task, model, task.rows)
-    # Rows that do not fill the last batch of an epoch are left out.
+    # Rows that do not fill the last batch of an epoch are dropped.
     epochs = f"{settings.steps / max(1, batches.steps_per_epoch):.1f}"
     return [
         f"task      {data.title()}",
@@ -374,7 +376,7 @@ def training_of(run, task, model, optimizer, held_out):
         run: loop.Run.
         task: TaskRun.
         model, optimizer: of `build`.
-        held_out: function without arguments to an Evaluator.
+        held_out: function without arguments that returns an Evaluator.
     """
     settings = task.settings
     batches = batches_of(run, task, model, task.rows)
@@ -422,7 +424,7 @@ def training_loss(task):
 
 
 def figures_of(settings, report):
-    """The figures of a loop of steps, dict of str to float."""
+    """Logged figures of a loop of steps, dict of str to float."""
     rows = len(report.results) * settings.batch_size
     rows_per_second = rows / max(report.seconds, 1e-9)
     return {**report.scalars(), "rows_per_second": rows_per_second}
@@ -441,7 +443,7 @@ def progress_text(kind, scalars):
 
 
 def rows_of_step(task, batches, step):
-    """list of dict, the examples of each row of a step, from 1."""
+    """list of dict, the example of each row of a step, counted from 1."""
     rows = []
     for row in batches.rows(step - 1):
         indices = task.rows.examples_of(row)
@@ -466,14 +468,14 @@ def restore_best(run, task, model):
 
 
 def write_results(run, task, model, metrics, decoded):
-    """Write the model, the results and the reports; the run is done then.
+    """Write the model, the results and the reports of a finished run.
 
     Args:
         run: loop.Run.
         task: TaskRun.
         model: Task, with the best weights.
-        metrics: dict of str to float, of all splits.
-        decoded: list of dict, the answers to the examples of the first one.
+        metrics: dict of str to float, for all splits.
+        decoded: list of dict, the answers for the examples of the first split.
     """
     with written_whole(run.output / MODEL_FILE) as temporary:
         model.save(temporary)
@@ -503,14 +505,14 @@ def predict(run, task, model):
         model: Task, with the best weights.
 
     Returns:
-        (file of the examples, path of the JSON lines, dict of metrics of the
-        examples with labels, empty without any).
+        (file of the examples, path of the JSON lines, dict of metrics over
+        labelled examples, empty without any).
     """
     wait_for_peers(run.backend.strategy)  # the chief writes the results
     task.kind(model).adopt(read_results(run.output)["metrics"])
     data, file = task.data, task.settings.predict
     with warnings.catch_warnings():
-        # They were told before the training.
+        # These lines were printed before the training.
         warnings.simplefilter("ignore", UserWarning)
         examples = reading.read_unlabelled(
             data.task, file, data.columns, data.labels

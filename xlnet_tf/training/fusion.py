@@ -1,13 +1,13 @@
-"""XLA between the products of a function, which other libraries compute.
+"""XLA for a function's operations between its matrix products.
 
-XLA's CPU compiler multiplies bfloat16 as slowly as float32. TensorFlow calls
-oneDNN, which uses the instructions that processors have for it.
+XLA's CPU compiler multiplies bfloat16 as slowly as float32. TensorFlow's oneDNN
+uses the processor's instructions for it.
 """
 
 import tensorflow as tf
 
-# Products; and what reads or writes variables, calls functions or copies
-# nothing, which XLA would only wait for.
+# Products; and operations that read or write variables, call functions or copy
+# nothing: XLA would only wait for them.
 _LEFT_OUT = frozenset(
     "BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum MatMul "
     "AssignAddVariableOp AssignSubVariableOp AssignVariableOp Const "
@@ -21,10 +21,10 @@ _LEFT_OUT = frozenset(
 def without_products(function):
     """Let XLA compile all of a function but its products.
 
-    A mark on each operation says so, and stays in a SavedModel.
+    Each operation gets a mark, which stays in a SavedModel.
 
     Args:
-        function: to be traced by `tf.function`.
+        function: function to trace with `tf.function`.
 
     Returns:
         function of the same arguments.

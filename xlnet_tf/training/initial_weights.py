@@ -1,4 +1,4 @@
-"""The weights of a preset that pretraining starts from, and its objective."""
+"""Initial weights of pretraining from a preset, and its objective."""
 
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.weights.layer_paths import layers_by_path
@@ -6,7 +6,7 @@ from xlnet_tf.weights.preset import open_source
 
 
 def head_of_preset(preset):
-    """dict of the arguments of XLNetPretrainer that a preset's LM head needs.
+    """dict of the arguments of XLNetPretrainer for a preset's LM head.
 
     Args:
         preset: str or path, or None. The heads of Model Garden and of BERT have
@@ -27,9 +27,10 @@ def head_of_preset(preset):
 
 
 def objective_of_preset(preset):
-    """Name of the objective that a preset was trained by, or None.
+    """Name of a preset's training objective, or None.
 
-    Formats of others do not name it: it is that of the published models.
+    Other libraries' formats do not name it: it is then the objective of the
+    published models.
     """
     if not preset:
         return None
@@ -43,7 +44,7 @@ def objective_of_preset(preset):
 
 
 def values_of_another(preset):
-    """dict of fields of a preset's config for an objective that is not causal.
+    """dict of config fields of a preset for a non-causal objective.
 
     Args:
         preset: str or path, or None.
@@ -54,10 +55,10 @@ def values_of_another(preset):
 
 
 def start_from(model, preset):
-    """Assigns the weights of a preset to a model.
+    """Assign the weights of a preset to a model.
 
     Args:
-        model: XLNetPretrainer, all of whose weights are trained.
+        model: XLNetPretrainer with no frozen weights.
         preset: str or path.
 
     Raises:
@@ -72,7 +73,7 @@ def start_from(model, preset):
     source = type(model).from_preset(
         preset,
         objective=list(model.objectives),
-        next_sentence_weight=0.0,  # the list has it where it is trained
+        next_sentence_weight=0.0,  # the list has it if it is trained
         **overrides,
     )
     for path, layer in layers_by_path(source).items():
@@ -83,7 +84,8 @@ def start_from(model, preset):
                 "`model.trainable = False` and `model.trainable = True`, and "
                 f"before `quantize`. Received: the layer {path}."
             )
-    # Those too that this objective does not train, such as the mask embedding.
+    # Copy also weights that this objective does not train, such as the mask
+    # embedding.
     for variable, value in zip(_weights(model), _weights(source), strict=True):
         variable.assign(value)
 

@@ -24,12 +24,12 @@ from xlnet_tf.training.trackers import make_tracker
 
 PICTURE_FILE = "loss.png"
 NOT_FINITE_FILE = "not_finite.jsonl"
-# Loops of steps whose largest losses say what is usual.
+# Number of loops whose largest losses define the usual range.
 _USUAL_LOOPS = 10
 
 
 def read_steps(file):
-    """The lines of a file of a run that name their step.
+    """Lines with a step from a log file of a run.
 
     Args:
         file: path of `metrics.jsonl` or `not_finite.jsonl`.
@@ -41,11 +41,11 @@ def read_steps(file):
 
 
 def tell_first_lines(lines, checkpoints):
-    """Print what is trained on what, and where a run resumes.
+    """Print the first lines of a run, and the step that it resumes from.
 
     Args:
         lines: list of str.
-        checkpoints: Checkpoints, of which the newest was restored.
+        checkpoints: Checkpoints, with the newest one restored.
     """
     lines = [*lines]
     lines += [f"skipped   damaged checkpoint {x}" for x in checkpoints.skipped]
@@ -55,13 +55,13 @@ def tell_first_lines(lines, checkpoints):
 
 
 def draw_losses(directory):
-    """Draw the losses of a run, in training and held out, to `loss.png`.
+    """Draw the training and held-out losses of a run to `loss.png`.
 
     Args:
         directory: path of the run.
 
     Returns:
-        path of the picture, or None where no loss was logged.
+        path of the picture, or None without a logged loss.
     """
     lines = read_json_lines(directory / METRICS_FILE)
     if not any("loss" in line for line in lines):
@@ -72,17 +72,17 @@ def draw_losses(directory):
 
 
 class MetricsLog:
-    """Tells of each loop, and writes a line of `metrics.jsonl`; a context.
+    """Progress output and lines of `metrics.jsonl` for each loop; a context.
 
-    On a terminal there is a bar, elsewhere a line a loop.
+    A terminal shows a bar, other outputs a line per loop.
 
     Args:
-        directory: path, or None for a worker that writes nothing.
-        settings: PretrainingSettings, of which it reads `steps`, `log_to` and
-            `profile`.
+        directory: path, or None for a worker without files.
+        settings: PretrainingSettings; only `steps`, `log_to` and `profile` are
+            used.
         global_step: tf.Variable.
-        describe: function of ("train" or "eval", dict of scalars) to the text
-            of a progress line between the step and the time left.
+        describe: function of ("train" or "eval", dict of scalars) that returns
+            the text between the step and the time left in a progress line.
         quiet: bool, whether to print nothing. Default False.
     """
 
@@ -91,7 +91,7 @@ class MetricsLog:
         self._quiet = quiet or not directory
         self._settings = settings
         self._bar = self._tracker = self._profile = None
-        self._writers = {}  # of TensorBoard, by kind
+        self._writers = {}  # TensorBoard writers by kind
         self._total_steps = settings.steps
         self._global_step = global_step
         self._describe = describe
@@ -136,14 +136,14 @@ class MetricsLog:
             writer.close()
 
     def has_evaluation(self, step):
-        """Whether the evaluation of a step is logged; without a file, True."""
+        """Whether a step's evaluation is logged; True without a file."""
         return not self._file or any(
             (line.get("kind"), line["step"]) == ("eval", step)
             for line in read_steps(self._file)
         )
 
     def _drop_after(self, step):
-        """Drops lines of steps after the checkpoint that a run resumes from."""
+        """Drop lines of steps after the restored checkpoint."""
         if not self._file.is_file():
             return
         kept = [line for line in read_steps(self._file) if line["step"] <= step]
@@ -214,7 +214,7 @@ class MetricsLog:
         _tell(text)
 
     def _told_of_steps(self, scalars):
-        """Text about single steps of a loop, for its progress line."""
+        """Text about notable steps of a loop, for its progress line."""
         text = ""
         if "largest_loss" in scalars:
             loss = scalars["largest_loss"]
@@ -227,22 +227,22 @@ class MetricsLog:
         return text
 
     def _time_left(self, step):
-        """Time that the remaining steps take at the rate so far."""
+        """Time for the remaining steps at the rate so far."""
         begun, first_step = self._begun
         seconds = (time.monotonic() - begun) / max(step - first_step, 1)
         return duration(seconds * (self._total_steps - step))
 
 
 class NotFiniteSteps:
-    """Write a line for each step whose loss or gradients were not finite.
+    """Write a line for each step with a loss or gradients not finite.
 
-    A step that comes again after a resume replaces its line; no other line is
-    ever dropped.
+    A step repeated after a resume replaces its line; no other line is ever
+    dropped.
 
     Args:
         directory: path of the run.
-        rows_of_step: function of a step to a list of dicts, what each row of
-            the global batch was made of.
+        rows_of_step: function of a step that returns a list of dicts, the
+            source of each row of the global batch.
         is_chief: bool, whether this process writes.
     """
 
@@ -252,13 +252,13 @@ class NotFiniteSteps:
         self._is_chief = is_chief
 
     def __call__(self, results):
-        """Write the steps down.
+        """Write a line for each step.
 
         Args:
             results: list of StepResult, not empty.
 
         Returns:
-            str, a sentence that says where.
+            str, a sentence with the file's path.
         """
         if self._is_chief:
             new = {x.step: self._line(x) for x in results}
@@ -280,12 +280,12 @@ class NotFiniteSteps:
 
 
 def noted_steps(directory):
-    """list of dict, the lines of the file of a run, where there is one."""
+    """list of dict, the lines of a run's file, if there is one."""
     return read_steps(as_path(directory) / NOT_FINITE_FILE)
 
 
 def _as_json(value):
-    """A number, or where JSON has none a string that `float` reads."""
+    """A number; for NaN and infinity, a string that `float` reads."""
     if math.isfinite(value):
         return value
     if math.isnan(value):
@@ -294,14 +294,14 @@ def _as_json(value):
 
 
 def is_peak(loss, before):
-    """Whether the largest loss of a loop is far above those before.
+    """Whether the largest loss of a loop is far above earlier ones.
 
-    It is if it is above the largest of ten loops by more than these differ
-    among themselves, and by more than a tenth.
+    It must exceed the maximum of the last ten loops by more than their range
+    and by more than a tenth.
 
     Args:
         loss: float.
-        before: sequence of float, of the loops before, at most ten.
+        before: sequence of at most ten floats, from earlier loops.
 
     Returns:
         bool, False for the first ten loops.
@@ -313,5 +313,5 @@ def is_peak(loss, before):
 
 
 def _tell(text):
-    """Write a line above the bar, if there is one."""
+    """Write a line above the progress bar, if there is one."""
     tqdm.tqdm.write(printable(text), file=sys.stderr)

@@ -1,8 +1,8 @@
-"""The loop of a run: steps, and what happens between them.
+"""The loop of a run: steps, logs, checkpoints and evaluations.
 
-A loop of `steps_per_loop` steps runs without Python. After it a run looks
-whether they were finite, logs them, stops if it was asked to, saves a
-checkpoint and evaluates, where these are due.
+A loop of `steps_per_loop` steps runs without Python. After it a run checks that
+they were finite, logs them, and stops if requested. It saves a checkpoint and
+evaluates when these are due.
 """
 
 import dataclasses
@@ -28,18 +28,18 @@ _BEST_FILE = "best.json"
 
 
 def is_smaller(metric, value, best):
-    """Whether a loss is better than the best so far, bool; NaN never is."""
+    """Whether a loss is below the best so far, bool; False for NaN."""
     return value < best or (math.isnan(best) and not math.isnan(value))
 
 
 class Run:
-    """A run: its settings, its directory, what computes it, its step.
+    """A run: its settings, directory, backend and step.
 
     Args:
         settings: PretrainingSettings or FinetuningSettings.
-        backend: what computes the steps, TensorFlow or Jax.
-        begun: float, `time.monotonic()` from which the time limit counts, or
-            None (default) for now.
+        backend: TensorFlow or Jax, computes the steps.
+        begun: float, `time.monotonic()` at the start of the time limit, or None
+            (default) for now.
 
     Attributes:
         settings, backend, begun: the same.
@@ -65,26 +65,27 @@ class Run:
 
 @dataclasses.dataclass
 class Training:
-    """The functions that the loop calls for a kind of runs.
+    """Functions of one kind of run, called by the loop.
 
     Attributes:
         make_steps: function without arguments that returns Steps of the
-            backend, from the present step on.
-        figures: function of a LoopReport to what is logged, dict of str to
-            float.
-        progress_text: function of ("train" or "eval", dict of figures) to the
-            middle of a progress line.
-        rows_of_step: function of a step, from 1, to a list of dict, what each
-            row of its batch was made of.
-        advice: str, what to do when steps are not finite.
+            backend, from the current step on.
+        figures: function of a LoopReport that returns the figures to log, dict
+            of str to float.
+        progress_text: function of ("train" or "eval", dict of figures) that
+            returns the middle of a progress line.
+        rows_of_step: function of a step, counted from 1, that returns a list of
+            dict, the source of each row of its batch.
+        advice: str, advice to print when steps are not finite.
         save_best: function without arguments that saves the weights.
-        evaluate: function of `must_stop`, a function to ask after each batch,
-            to the metrics, dict of str to float, the one that decides first;
-            or to None if it was stopped. None (default) for no evaluations.
-        is_better: function of (metric, value, value of the best) to bool;
-            by default for a loss.
+        evaluate: function of `must_stop`, itself a function called after each
+            batch. It returns the metrics, dict of str to float, with the metric
+            that selects the best weights first, or None if it was stopped. None
+            (default) for no evaluations.
+        is_better: function of (metric, value, best value) that returns a bool.
+            Default: for a loss.
         patience: int or None (default), steps without a better evaluation
-            after which the run ends.
+            before the run ends.
     """
 
     make_steps: Callable
@@ -99,7 +100,7 @@ class Training:
 
 
 class Ending(enum.Enum):
-    """The reason for which the loop of a run ended."""
+    """The reason for the end of a run's loop."""
 
     LAST_STEP = "last step"
     PATIENCE = "no better evaluation"
@@ -107,12 +108,12 @@ class Ending(enum.Enum):
 
 
 def train(run, training, checkpoints):
-    """Train and evaluate to the last step, or until asked to stop.
+    """Train and evaluate to the last step, or until a request to stop.
 
     Args:
         run: Run.
         training: Training.
-        checkpoints: Checkpoints, of which the newest was restored.
+        checkpoints: Checkpoints, with the newest one restored.
 
     Returns:
         int: 0 done, 143 stopped by SIGTERM or time limit, 130 by Ctrl-C.
@@ -122,7 +123,7 @@ def train(run, training, checkpoints):
     """
     seconds = time_left(run.settings, run.begun)
     with Stop(run.backend.strategy, seconds) as stop:
-        ending = Ending.STOPPED  # the time may be over before the first step
+        ending = Ending.STOPPED  # the time limit may pass before the first step
         if not stop.is_requested():
             with MetricsLog(
                 run.output if run.is_chief else None,
@@ -135,7 +136,7 @@ def train(run, training, checkpoints):
         if ending is Ending.LAST_STEP and stop.is_requested():
             ending = Ending.STOPPED
         step = run.steps_made()
-        if step:  # before the first, other settings may be given
+        if step:  # before the first step settings may still change
             checkpoints.save()
         if ending is not Ending.STOPPED:
             return 0
@@ -146,7 +147,7 @@ def train(run, training, checkpoints):
 
 
 def _train(run, training, checkpoints, stop, log):
-    """Make the steps that remain, with what is due between; the Ending."""
+    """Make the remaining steps, with logs, checkpoints and evaluations."""
     settings, evaluations = run.settings, None
     if training.evaluate:
         evaluations = Evaluations(run, training, stop, log)
@@ -168,13 +169,12 @@ def _train(run, training, checkpoints, stop, log):
 
 
 def end_of_loop(step, settings, evaluates):
-    """The step at which a loop ends, wherever in it a run resumes: int.
+    """Step at which a loop ends, wherever in it a run resumes: int.
 
     Args:
         step: int, steps so far.
         settings: PretrainingSettings or FinetuningSettings.
-        evaluates: bool, whether loops end at evaluations, and begin anew
-            there.
+        evaluates: bool, whether loops end at evaluations and start again there.
     """
     begin, end = 0, settings.steps
     if evaluates:
@@ -185,13 +185,13 @@ def end_of_loop(step, settings, evaluates):
 
 
 def check_finite(report, settings, note, advice):
-    """Note steps that were not finite; end the run if they are too many.
+    """Note steps that were not finite; end the run after too many.
 
     Args:
         report: LoopReport.
         settings: PretrainingSettings or FinetuningSettings.
         note: NotFiniteSteps.
-        advice: str, what to do, such as "start again".
+        advice: str, advice, such as "start again".
 
     Raises:
         RuntimeError: if too many in a row were not finite.
@@ -229,7 +229,7 @@ class Evaluations:
         run: Run.
         training: Training.
         stop: Stop.
-        log: MetricsLog, which holds the evaluations that were made.
+        log: MetricsLog with the evaluations so far.
     """
 
     def __init__(self, run, training, stop, log):
@@ -244,21 +244,21 @@ class Evaluations:
         )
 
     def is_due(self):
-        """Whether there is an evaluation at the present step, bool."""
+        """Whether an evaluation is due at the current step, bool."""
         step, settings = self._run.steps_made(), self._run.settings
         is_last = step >= settings.steps
         is_multiple = not step % settings.evaluation_interval
         return bool(step) and (is_last or is_multiple)
 
     def catch_up(self):
-        """Make the evaluation that a run lost before it stopped.
+        """Make an evaluation that was due but lost when the run stopped.
 
         Returns:
             Ending or None.
         """
         step = self._run.steps_made()
         is_missing = self.is_due() and not self._log.has_evaluation(step)
-        # All workers ask together; the chief's log has the answer.
+        # All workers call this together; the chief's log decides.
         if holds_anywhere(self._run.backend.strategy, is_missing):
             return self._evaluate()
         if step >= self._run.settings.steps:
@@ -266,7 +266,7 @@ class Evaluations:
         return self._end_of_patience()
 
     def evaluate_if_due(self):
-        """Evaluate where an evaluation is due; an Ending or None."""
+        """Evaluate if an evaluation is due; return an Ending or None."""
         return self._evaluate() if self.is_due() else None
 
     def _evaluate(self):
@@ -278,7 +278,7 @@ class Evaluations:
             return Ending.STOPPED
         step = self._run.steps_made()
         self._best.update(step, metrics)
-        # Logged last: an evaluation that is not logged is repeated.
+        # The log comes last: a missing evaluation is repeated.
         self._log.evaluate(metrics)
         if ending := self._end_of_patience():
             return ending
@@ -296,9 +296,9 @@ class Best:
     """The best evaluation of a run, whose weights are saved.
 
     Args:
-        directory: path of the run, of `best.json`.
+        directory: path of the run, with `best.json`.
         step: int, steps so far.
-        is_better: function of (metric, value, value of the best).
+        is_better: function of (metric, value, best value).
         save: function without arguments that saves the weights.
         is_chief: bool, whether this process writes the file.
 
@@ -315,32 +315,32 @@ class Best:
         self._save = save
         self._is_chief = is_chief
         best = read_best(directory)
-        # That of steps that were lost is made again.
+        # An evaluation after lost steps is made again.
         self.value = best if best and best["step"] <= step else None
 
     def update(self, step, metrics):
         """Save the weights if an evaluation is the best so far.
 
-        To be called before the evaluation is logged: one that is missing in
-        the log is repeated, so that a kill in between loses nothing.
+        Call this before the evaluation is logged: an evaluation missing in the
+        log is repeated, so that a kill in between loses nothing.
 
         Args:
             step: int.
-            metrics: dict of str to float, the one that decides first.
+            metrics: dict of str to float, the deciding metric first.
         """
         metric, value = next(iter(metrics.items()))
         value, best = float(value), self.value
         if best and not self._is_better(metric, value, best["value"]):
             return
         self.value = {"metric": metric, "value": value, "step": step}
-        # The weights first: after a kill in between they are saved again.
+        # Weights come first: after a kill in between they are saved again.
         self._save()
         if self._is_chief:
             write_listed(self._directory, {_BEST_FILE: self.value})
 
 
 def read_best(directory):
-    """The best evaluation of a run, from its `best.json`.
+    """Read the best evaluation of a run from its `best.json`.
 
     Args:
         directory: path of the run.

@@ -1,9 +1,9 @@
-"""Steps, evaluations and predictions that JAX computes, data-parallel.
+"""Steps, evaluations and predictions on JAX, data-parallel.
 
-Data, files and the loop are those of every run. Each device computes its rows
-of the batch, as a replica of TensorFlow's strategies does, with the same
-seeds; sums over the devices decide the update, which all of them make. Kernels
-see the rows of one device alone.
+Data, files and the loop are the same as on TensorFlow. Each device computes its
+rows of the batch, like a replica of a TensorFlow strategy, with the same seeds.
+All devices make the same update from sums over the devices. Kernels see only
+the rows of one device.
 
 Shapes: B rows of the whole batch.
 """
@@ -35,7 +35,7 @@ _MEMORY = ("memories", "memory_mask")
 
 
 class Variables(tf.train.experimental.PythonState):
-    """Variables of Keras' JAX backend, as TensorFlow's checkpoints keep them.
+    """Variables of Keras' JAX backend in TensorFlow's checkpoints.
 
     Args:
         variables: list of keras.Variable.
@@ -45,7 +45,7 @@ class Variables(tf.train.experimental.PythonState):
         self._variables = list(variables)
 
     def serialize(self):
-        # NumPy has no file format for bfloat16, which float32 holds.
+        # NumPy has no file format for bfloat16; float32 holds its values.
         arrays = [np.asarray(x.value) for x in self._variables]
         arrays = [
             x.astype("float32") if x.dtype.name == "bfloat16" else x
@@ -68,7 +68,7 @@ class Variables(tf.train.experimental.PythonState):
 
 
 class JaxMemoryRows(MemoryRows):
-    """Rows of a memory, all of which this process holds."""
+    """Rows of a memory, all in this process."""
 
     def _row_range(self):
         return 0, self._memory.batch_size
@@ -87,23 +87,23 @@ class JaxMemoryRows(MemoryRows):
 
 
 class Jax:
-    """JAX as what computes a run, on its devices; see `TensorFlow`.
+    """The JAX backend of a run, on its devices; see `TensorFlow`.
 
     Args:
         settings: PretrainingSettings or FinetuningSettings.
 
     Attributes:
-        strategy: tf.distribute.Strategy of the data and the files.
-        num_replicas, is_chief, has_tpu, memory_rows: as of `TensorFlow`.
+        strategy: tf.distribute.Strategy for the data and the files.
+        num_replicas, is_chief, has_tpu, memory_rows: see `TensorFlow`.
         devices: Devices.
 
     Raises:
-        ValueError: if the settings ask for what JAX does not do here.
+        ValueError: if JAX does not support the settings here.
     """
 
     is_chief = True
     memory_rows = JaxMemoryRows
-    multiplies_bfloat16 = False  # XLA does not use a CPU's instructions
+    multiplies_bfloat16 = False  # XLA does not use the CPU's instructions
 
     def __init__(self, settings):
         _refuse(settings)
@@ -111,7 +111,7 @@ class Jax:
             jax.config.update(
                 "jax_compilation_cache_dir", settings.compilation_cache
             )
-        # TensorFlow only reads the data and writes the files.
+        # TensorFlow only reads the data and writes the files here.
         self.strategy = tf.distribute.OneDeviceStrategy("CPU:0")
         one = settings.strategy == "one_device"
         self.devices = Devices(1 if one else None)
@@ -124,8 +124,8 @@ class Jax:
         return f"JAX, {len(self.devices)} device(s) of {kind}"
 
     def tracked(self, model, optimizer):
-        """dict of what a checkpoint keeps of a model and its optimizer."""
-        # What an objective does not train may be of a preset.
+        """dict of a model's and its optimizer's parts for a checkpoint."""
+        # Weights that no objective trains may come from a preset.
         weights = [*model.trainable_variables, *untrained(model)]
         return {
             "model": Variables(weights),
@@ -133,24 +133,24 @@ class Jax:
         }
 
     def steps(self, model, optimizer, memory, loss, batches, settings, step):
-        """Return Steps; see there."""
+        """Make Steps; see the class."""
         return Steps(
             *(model, optimizer, memory, loss, batches, settings, step),
             self.devices,
         )
 
     def evaluation(self, model, loss, batches, settings):
-        """Return MeanLoss; see there."""
+        """Make a MeanLoss; see the class."""
         memory = make_memory(model, settings, self.strategy)
         return MeanLoss(model, memory, loss, batches, self.devices)
 
     def distributed(self, batches, settings):
-        """Return the batches of a run, whole; see `predictor`."""
+        """The whole batches of a run; see `predictor`."""
         settings.replica_batch_size(self.num_replicas)
         return batches()
 
     def predictor(self, function, model):
-        """Compile what is predicted for a batch; see `TensorFlow.predictor`."""
+        """Compile the predictions for a batch; see `TensorFlow.predictor`."""
         variables, devices = model.variables, self.devices
 
         def outputs_of(weights, features):
@@ -169,7 +169,7 @@ class Jax:
 
 
 def _refuse(settings):
-    """Refuse settings that TensorFlow's trainer alone has."""
+    """Refuse settings that only TensorFlow's trainer supports."""
     if settings.strategy not in _STRATEGIES:
         raise ValueError(
             f"on Keras' JAX backend --strategy is one of "
@@ -189,12 +189,12 @@ def _refuse(settings):
         )
     for name, is_given, instead in (
         (
-            "--profile",  # JAX's crashes beside TensorFlow, which reads data
+            "--profile",  # JAX's profiler crashes with TensorFlow reading data
             settings.profile,
             "leave it out",
         ),
         (
-            "--precision float16",  # which needs a loss scale
+            "--precision float16",  # needs a loss scale
             settings.precision == "float16",
             "give --precision bfloat16",
         ),
@@ -215,7 +215,7 @@ class Devices:
     """The JAX devices of a run.
 
     Args:
-        count: int, how many, or None for all.
+        count: int, number of devices, or None for all.
     """
 
     def __init__(self, count=None):
@@ -226,13 +226,13 @@ class Devices:
         return len(self.devices)
 
     def on_each(self, function, inputs, outputs, given_up=()):
-        """Compile a function of the rows of each device.
+        """Compile a function that runs on each device's rows.
 
         Args:
             function: of pytrees of arrays.
-            inputs, outputs: per argument and result, whether its arrays are
-                divided by rows, bools.
-            given_up: ints, arguments whose memory the results may take. Their
+            inputs, outputs: bools, for each argument and result whether its
+                arrays are divided by rows.
+            given_up: ints, arguments whose memory the results may reuse. Their
                 arrays cannot be read afterwards.
         """
 
@@ -251,21 +251,22 @@ class Devices:
         )
 
     def divided(self, arrays):
-        """Arrays, or a dict of them, with their rows on the devices."""
+        """Arrays, or a dict of them, with rows divided among devices."""
         return jax.device_put(arrays, NamedSharding(self._mesh, _ROWS))
 
     def copied(self, arrays):
-        """Arrays, or a dict of them, whole on each device."""
+        """Arrays, or a dict of arrays, copied to each device."""
         return jax.device_put(arrays, NamedSharding(self._mesh, _ALL))
 
 
 class Steps:
-    """Training steps of a model; `make` makes some of them in one loop.
+    """Training steps of a model; `make` runs several in one loop.
 
     Args:
-        model, optimizer, memory, loss, settings, step: as of
+        model, optimizer, memory, loss, settings, step: see
             `on_tensorflow.Steps`.
-        batches: function without arguments to an endless tf.data.Dataset.
+        batches: function without arguments that returns an endless
+            tf.data.Dataset.
         devices: Devices.
     """
 
@@ -293,7 +294,7 @@ class Steps:
             features = _with_memory(next(self._batches), self._memory, devices)
             weights, moments, memory, report = self._step(
                 weights, moments, others, features, self._seeds()
-            )  # which takes the memory of the first two
+            )  # reuses the memory of the first two
             if memory:
                 self._memory.write(memory)
             report = jax.device_get(report)
@@ -340,8 +341,9 @@ class MeanLoss:
     Args:
         model: XLNetPretrainer.
         memory: StatefulMemory or None.
-        loss: step.Loss, of an evaluation.
-        batches: function without arguments to an endless tf.data.Dataset.
+        loss: step.Loss for evaluation.
+        batches: function without arguments that returns an endless
+            tf.data.Dataset.
         devices: Devices.
     """
 
@@ -370,14 +372,14 @@ class MeanLoss:
 
 
 def _with_memory(features, memory, devices):
-    """Features on the devices, with the memory of their rows."""
+    """Features on the devices, with the memory for their rows."""
     if memory is not None:
         features = memory.read(features)
     return devices.divided(dict(features))
 
 
 def _added(sums, more):
-    """dict of floats, the sums of two."""
+    """dict of floats, the sum of two dicts."""
     return {k: float(v) + (sums[k] if sums else 0.0) for k, v in more.items()}
 
 
@@ -387,23 +389,23 @@ def values(variables):
 
 
 def untrained(model):
-    """list of the weights of a model that a step does not update.
+    """list of the weights of a model that no step updates.
 
-    They are arguments of the step. Else they would be constants of the
-    program: under adapters, almost the whole model.
+    They are arguments of the step. Otherwise they would be constants of the
+    program: with adapters, almost the whole model.
     """
     trained = {id(x) for x in model.trainable_variables}
     return [x for x in model.weights if id(x) not in trained]
 
 
 def scope_of(variables, arrays):
-    """A context in which variables have other values."""
+    """A context that gives variables other values."""
     mapping = list(zip(variables, arrays, strict=True))
     return keras.StatelessScope(state_mapping=mapping)
 
 
 def assign(variables, arrays):
-    """Give variables new values, without a copy."""
+    """Assign new values to variables, without a copy."""
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)
 
@@ -411,9 +413,9 @@ def assign(variables, arrays):
 def replica_seeds(seed, stream, step, replicas):
     """The seeds of replicas at a step, int32 [replicas, 2]."""
     fold_in = tf.random.experimental.stateless_fold_in
-    # By the type of the step too.
-    of_step = fold_in([seed, stream], tf.constant(step, tf.int64))
-    return np.stack([fold_in(of_step, r).numpy() for r in range(replicas)])
+    # The seed depends on the type of the step too.
+    step_seed = fold_in([seed, stream], tf.constant(step, tf.int64))
+    return np.stack([fold_in(step_seed, r).numpy() for r in range(replicas)])
 
 
 def part_seeds(seeds, parts):
@@ -438,13 +440,14 @@ def make_step(model, optimizer, loss, settings, devices):
         devices: Devices.
 
     Returns:
-        function of (weights, moments, others, features, seeds) to (weights,
-        moments, memory, report): lists of arrays, of which it gives up the
-        first two; list of arrays, of `untrained`; dict of arrays of B rows,
-        memory included; int32 [devices, parts, 2]; dict of
-        `StatefulMemory.write`; dict of `loss`, `gradient_norm` and
-        `is_finite`, of the whole batch, and of `metrics` and `weight`, sums
-        that are zero where it is not.
+        function from (weights, moments, others, features, seeds) to (weights,
+        moments, memory, report). Weights and moments are lists of arrays, and
+        the inputs are consumed; others, list of arrays of `untrained`;
+        features, dict of arrays of B rows, memory included; seeds, int32
+        [devices, parts, 2]; memory, dict for `StatefulMemory.write`; report,
+        dict of `loss`, `gradient_norm` and `is_finite`, for the whole batch,
+        and of `metrics` and `weight`, sums that are zero if the step is not
+        finite.
     """
     parts = settings.gradient_accumulation_steps
     variables = [*model.trainable_variables, *untrained(model)]
@@ -488,12 +491,12 @@ def make_step(model, optimizer, loss, settings, devices):
 
 
 def _updated(weights, moments, gradient, metrics, weight, optimizer, settings):
-    """Weights and moments after an update, as `make_update` makes it.
+    """Weights and moments after an update, see `make_update`.
 
     Args:
         weights, moments, gradient: lists of arrays.
         metrics, weight: sums over the batch.
-        optimizer, settings: as of `make_step`.
+        optimizer, settings: see `make_step`.
 
     Returns:
         (weights, moments, report).
@@ -508,7 +511,7 @@ def _updated(weights, moments, gradient, metrics, weight, optimizer, settings):
     new_weights, new_moments = optimizer.stateless_apply(
         moments, [x * factor for x in gradient], weights
     )
-    # A step that is left out counts for the learning rate.
+    # A skipped step counts for the learning rate.
     before = [
         new if variable is optimizer.iterations else old
         for variable, new, old in zip(
@@ -530,7 +533,7 @@ def _updated(weights, moments, gradient, metrics, weight, optimizer, settings):
 
 
 def _if(condition, these, others):
-    """Arrays of a pytree where a condition holds, else those of another."""
+    """Arrays of one pytree if a condition holds, else of the other."""
     return jax.tree.map(
         lambda one, other: jnp.where(condition, one, other), these, others
     )
@@ -541,11 +544,11 @@ def make_evaluation(model, loss, devices):
 
     Args:
         model: XLNetPretrainer.
-        loss: step.Loss, of an evaluation.
+        loss: step.Loss for evaluation.
         devices: Devices.
 
     Returns:
-        function of (values of all variables, features) to (memory, (metrics,
+        function from (values of all variables, features) to (memory, (metrics,
         weight)).
     """
     variables = model.variables
@@ -559,7 +562,7 @@ def make_evaluation(model, loss, devices):
 
 
 def _sums(loss, features):
-    """(objective, (metrics, weight, memory)) of a batch of one device."""
+    """(objective, (metrics, weight, memory)) for one device's batch."""
     outputs = loss.outputs(features)
     objective, metrics, weight = loss.sums(outputs, features)
     memory = {name: outputs[name] for name in _MEMORY if name in features}

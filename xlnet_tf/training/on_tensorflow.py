@@ -1,4 +1,4 @@
-"""Steps, evaluations and predictions that TensorFlow computes.
+"""Steps, evaluations and predictions on TensorFlow.
 
 Shapes: B rows of one replica.
 """
@@ -24,7 +24,7 @@ from xlnet_tf.training.update import make_update
 
 
 class TensorFlow:
-    """TensorFlow as what computes a run, on the devices of a strategy.
+    """The TensorFlow backend of a run, on the devices of a strategy.
 
     Args:
         strategy: tf.distribute.Strategy.
@@ -35,8 +35,8 @@ class TensorFlow:
         is_chief: bool, whether this process writes the files of a run.
         memory_rows: class of the files of a memory.
         has_tpu: bool.
-        multiplies_bfloat16: bool, whether it is one CPU with instructions for
-            bfloat16.
+        multiplies_bfloat16: bool, whether the only device is a CPU with
+            instructions for bfloat16.
     """
 
     memory_rows = MemoryRows
@@ -53,34 +53,34 @@ class TensorFlow:
         return describe(self.strategy)
 
     def tracked(self, model, optimizer):
-        """dict of what a checkpoint keeps of a model and its optimizer."""
+        """dict of a model's and its optimizer's parts for a checkpoint."""
         return {"model": model, "optimizer": optimizer}
 
     def steps(self, model, optimizer, memory, loss, batches, settings, step):
-        """Return Steps; see there."""
+        """Make Steps; see the class."""
         return Steps(
             *(model, optimizer, memory, loss, batches, settings, step),
             self.strategy,
         )
 
     def evaluation(self, model, loss, batches, settings):
-        """Return MeanLoss; see there."""
+        """Make a MeanLoss; see the class."""
         return MeanLoss(model, loss, batches, settings, self.strategy)
 
     def distributed(self, batches, settings):
-        """Return the batches of a run on the devices; see there."""
+        """The batches of a run on the devices; see function `distributed`."""
         return distributed(batches, settings, self.strategy)
 
     def predictor(self, function, model):
-        """Compile what is predicted for a batch.
+        """Compile the predictions for a batch.
 
         Args:
-            function: of a dict of features to a dict of tensors of B rows.
-            model: keras.Model, which the function calls.
+            function: from a dict of features to a dict of tensors of B rows.
+            model: keras.Model that the function calls.
 
         Returns:
-            function of a batch of `distributed` to a dict of str to arrays,
-            of the rows of all replicas.
+            function from a batch of `distributed` to a dict of str to arrays,
+            for the rows of all replicas.
         """
         strategy = self.strategy
 
@@ -119,8 +119,8 @@ def distributed(batches, settings, strategy):
     """The batches of a run on the workers of a strategy.
 
     Args:
-        batches: function of `first_row`, `num_rows` and `replica_batch`, ints,
-            that returns a tf.data.Dataset of batches of one replica with these
+        batches: function of `first_row`, `num_rows` and `replica_batch`, ints.
+            It returns a tf.data.Dataset of one replica's batches with these
             rows of every global batch.
         settings: PretrainingSettings.
         strategy: tf.distribute.Strategy.
@@ -169,12 +169,12 @@ class Means:
             self._means[name].update_state(mean, weight)
 
     def reset(self):
-        """Forget all steps."""
+        """Reset all sums to zero."""
         for mean in self._means.values():
             mean.reset_state()
 
     def result(self):
-        """dict of str to float, NaN where all steps had the weight 0."""
+        """dict of str to float, NaN if all steps had the weight 0."""
         return {
             name: float(x.result()) if x.count > 0 else math.nan
             for name, x in self._means.items()
@@ -182,14 +182,14 @@ class Means:
 
 
 class Steps:
-    """Training steps of a model; `make` makes some of them in one loop.
+    """Training steps of a model; `make` runs several in one loop.
 
     Args:
         model: keras.Model whose trainable variables are updated.
         optimizer: AdamW of `make_optimizer`.
         memory: StatefulMemory or None.
         loss: step.Loss.
-        batches: endless, see `distributed`; or None for `gradients` alone.
+        batches: endless, see `distributed`; None if only `gradients` is called.
         settings: PretrainingSettings.
         step: tf.Variable, counts optimizer steps.
         strategy: tf.distribute.Strategy.
@@ -207,8 +207,8 @@ class Steps:
         self._step = step
         self._dataset = batches and distributed(batches, settings, strategy)
         self._iterator = None
-        # XLA multiplies bfloat16 on a CPU more slowly than oneDNN, which
-        # TensorFlow calls: XLA gets what lies between the products.
+        # TensorFlow's oneDNN multiplies bfloat16 faster than XLA on a CPU, so
+        # XLA compiles only the operations between the products.
         is_narrow = settings.precision == "bfloat16"
         has_products = is_narrow and multiplies_bfloat16(strategy)
         gradients = self._gradients
@@ -229,7 +229,7 @@ class Steps:
         self._means = Means(loss.metrics, strategy)
         with strategy.scope():
             self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
-        # The loop runs without Python and notes its steps on the host.
+        # The loop runs without Python and records its steps on the host.
         with tf.device("CPU:0"):
             # [steps, 2], loss and gradient norm.
             self._results = tf.Variable(
@@ -241,13 +241,13 @@ class Steps:
         """Make some steps.
 
         Args:
-            count: int, how many.
-            stop: tf.Variable, bool: once it is True, the loop ends after the
-                step under way. Default None.
+            count: int, number of steps.
+            stop: tf.Variable, bool: once True, the loop ends after the current
+                step. Default None.
 
         Returns:
-            LoopReport; the loop also ends where too many steps in a row were
-            not finite.
+            LoopReport; the loop also ends after too many steps in a row that
+            were not finite.
         """
         if self._iterator is None:
             self._iterator = iter(self._dataset)
@@ -288,7 +288,7 @@ class Steps:
 
     def _make_step(self, iterator):
         results = self._strategy.run(self.replica_step, args=(next(iterator),))
-        # They are of the whole batch, and so the same on each replica.
+        # Both cover the whole batch and are the same on each replica.
         local = self._strategy.experimental_local_results
         loss, norm = (local(x)[0] for x in results)
         self._note(loss, norm)
@@ -298,14 +298,14 @@ class Steps:
         self._step.assign_add(1)
 
     def _note(self, loss, norm):
-        """Note the loss and the gradient norm of a step."""
+        """Record the loss and the gradient norm of a step."""
         result = tf.stack([loss, norm])
         self._results.assign(tf.concat([self._results, result[None]], axis=0))
         is_finite = tf.reduce_all(tf.math.is_finite(result))
         skipped = self._skipped_in_a_row
         skipped.assign(tf.where(is_finite, 0, skipped + 1))
 
-    # Nothing here needs AutoGraph, which makes tracing slower.
+    # AutoGraph is not needed and would slow down tracing.
     @tf.autograph.experimental.do_not_convert
     def replica_step(self, features):
         """Make the step of a replica; return its loss and gradient norm."""
@@ -331,7 +331,7 @@ class Steps:
         return loss / tf.maximum(total, 1e-6), norm
 
     def _replica_seed(self):
-        """int tensor of shape [2], of this replica at this step."""
+        """int tensor of shape [2], for this replica and step."""
         context = tf.distribute.get_replica_context()
         fold_in = tf.random.experimental.stateless_fold_in
         seed = [self._settings.seed, self._loss.seed_stream]
@@ -348,9 +348,9 @@ class Steps:
 
         Returns:
             ((gradients, metrics, weight), state): list of float32 tensors,
-            dict of float32 scalars, and the scalar that both are to be divided
-            by; the memory after this batch, for `StatefulMemory.write`, which
-            is empty without memory.
+            dict of float32 scalars, and the scalar that divides both; the
+            memory after this batch, for `StatefulMemory.write`, empty without
+            memory.
         """
         if self._memory is not None:
             features = self._memory.read(features)
@@ -376,7 +376,7 @@ class Steps:
         parts = self._settings.gradient_accumulation_steps
         if parts == 1:
             return features
-        # Not from the features: with several workers their shape is unknown.
+        # Not from the features: with several workers their shapes are unknown.
         replicas = self._strategy.num_replicas_in_sync
         rows = self._settings.replica_batch_size(replicas) // parts
         return tf.nest.map_structure(
@@ -390,7 +390,7 @@ class Steps:
             outputs = self._loss.outputs(features)
             objective, metrics, weight = self._loss.sums(outputs, features)
             if loss_scale is not None:
-                # Scale the mean, whose gradients do not grow with the batch.
+                # Scale the mean: its gradients do not grow with the batch.
                 loss_scale = loss_scale / tf.maximum(weight, 1e-6)
                 objective = objective * loss_scale
         gradients = tape.gradient(
@@ -412,12 +412,12 @@ class Steps:
 class MeanLoss:
     """Means of a loss and its metrics over held-out batches.
 
-    Texts are read in order with a memory of their own, and what an objective
-    draws is the same at every evaluation.
+    Texts are read in order with a separate memory. Random draws of an objective
+    are the same at every evaluation.
 
     Args:
         model: XLNetPretrainer.
-        loss: step.Loss, of an evaluation.
+        loss: step.Loss for evaluation.
         batches: see `distributed`.
         settings: PretrainingSettings of the evaluation's batches.
         strategy: tf.distribute.Strategy.
@@ -430,7 +430,7 @@ class MeanLoss:
         self._dataset = distributed(batches, settings, strategy)
         self._means = Means(loss.metrics, strategy)
         self._compiled = tf.function(self._add_batch, autograph=False)
-        # TPUs run only compiled functions.
+        # A TPU runs only compiled functions.
         self._reset = tf.function(
             lambda: strategy.run(self._memory.reset), autograph=False
         )
@@ -439,9 +439,9 @@ class MeanLoss:
         """Evaluate.
 
         Args:
-            count: int, of batches.
-            must_stop: function without arguments, asked after each batch.
-            progress: bool, whether to tell how far it is. Default False.
+            count: int, number of batches.
+            must_stop: function without arguments, called after each batch.
+            progress: bool, whether to print progress. Default False.
 
         Returns:
             dict of str to float, or None if it was stopped.

@@ -1,10 +1,10 @@
 """Perplexity of a causal language model on running text.
 
-Two ways to give a token its context:
+A token's context comes in one of two ways:
 
-- Memory: the text is read in segments, each with the memory of those before
-  it. Every token is computed once.
-- Sliding window: a window moves on by `stride` tokens, and its last `stride`
+- Memory: the text is read in segments, each with the memory of earlier ones.
+  Every token is computed once.
+- Sliding window: a window advances by `stride` tokens, and its last `stride`
   tokens are predicted. Every token is computed `window / stride` times.
 
 Shapes: N tokens of the text, R rows read side by side, S tokens of a segment
@@ -29,9 +29,8 @@ class Perplexity:
     Attributes:
         nats: float, the sum of the losses of all predicted tokens.
         tokens: int, tokens predicted.
-        words: int, what blanks separate. Ends of lines, which are no tokens
-            here, do not count; published figures of WikiText predict and count
-            them.
+        words: int, separated by blanks. Ends of lines are no tokens here and do
+            not count; published figures of WikiText predict and count them.
         characters: int, without ends of lines.
         seconds: float, without compiling.
     """
@@ -45,8 +44,8 @@ class Perplexity:
     def report(self):
         """dict of str to number: loss, perplexities, bits, counts, speed.
 
-        A perplexity that is larger than any number is None, such as that of
-        "words" in a language that does not separate words by blanks.
+        A perplexity too large for a float is None, for example per word in a
+        language without blanks between words.
         """
         return {
             "loss": self.nats / self.tokens,
@@ -70,17 +69,17 @@ def _perplexity(nats):
 def evaluate_with_memory(
     model, token_ids, segment_length, memory_length, rows=1, progress=False
 ):
-    """Sum the losses of a text that is read in segments with memory.
+    """Sum the losses of a text, read in segments with memory.
 
     Args:
         model: XLNetPretrainer of the objective `Causal`.
         token_ids: int array [N].
         segment_length: int, S.
         memory_length: int, M; may be longer than in training. With 0 a token
-            sees its segment only.
-        rows: int, R parts of the text are read side by side. More are faster,
-            and each begins without memory. Default 1.
-        progress: bool, whether to tell how far it is. Default False.
+            sees only its segment.
+        rows: int, R, parts of the text read side by side. More parts are
+            faster, but each begins without memory. Default 1.
+        progress: bool, whether to print progress. Default False.
 
     Returns:
         (nats, tokens, seconds): float, int, float.
@@ -126,7 +125,7 @@ def evaluate_with_memory(
 def evaluate_with_window(
     model, token_ids, window, stride, rows=1, progress=False
 ):
-    """Sum the losses of a text that a window slides over, without memory.
+    """Sum the losses of a text under a sliding window, without memory.
 
     Every token but the first `window` sees at least `window - stride` tokens.
 
@@ -134,9 +133,9 @@ def evaluate_with_window(
         model: XLNetPretrainer of the objective `Causal`.
         token_ids: int array [N].
         window: int, S.
-        stride: int, tokens that are predicted at each place.
+        stride: int, number of predicted tokens at each place.
         rows: int, R places computed at once. Default 1.
-        progress: bool, whether to tell how far it is. Default False.
+        progress: bool, whether to print progress. Default False.
 
     Returns:
         (nats, tokens, seconds): float, int, float.
@@ -154,7 +153,7 @@ def evaluate_with_window(
     num_targets = len(token_ids) - 1
     first = np.arange(0, max(num_targets - window, 0) + stride, stride)
     places = first[:, None] + np.arange(window)
-    # The first window predicts all of its tokens, each other its last ones.
+    # The first window predicts all its tokens, every other its last ones.
     counts = (np.arange(window) >= window - stride) | (first == 0)[:, None]
 
     def batch(begin):
@@ -178,7 +177,7 @@ def evaluate_with_window(
 
 
 def _batch(token_ids, places, counts=True):
-    """Features of the tokens at places [R, S]; behind the text weighs 0."""
+    """Features of tokens at places [R, S]; the weight after the text is 0."""
     real = (places < len(token_ids) - 1) & counts
     last = len(token_ids) - 1
     return {
@@ -191,7 +190,7 @@ def _batch(token_ids, places, counts=True):
 
 
 def _losses(model, names):
-    """Function of features: sum of the losses, and the next memory."""
+    """Function of features that returns summed losses and the next memory."""
 
     def losses(**features):
         outputs = model(features, training=False)
@@ -218,7 +217,7 @@ def _check_causal(model):
 
 
 def _with_memory(model, memory_length):
-    """A copy of a model with another memory, which whole segments enter."""
+    """A copy of a model that remembers whole segments, up to another length."""
     config = model.get_config()
     config["memory"] = None
     config["backbone"]["config"] |= {

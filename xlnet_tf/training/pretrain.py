@@ -1,6 +1,6 @@
-"""Pretraining: a model, records and an objective, from a run's directory.
+"""Pretraining of a model on records, by an objective, in a directory.
 
-`pretrain` is the whole run; what it calls stands below it, in its order.
+`pretrain` is the whole run; its functions follow in the order of their calls.
 
 Shapes: B rows of one replica, T tokens, P targets.
 """
@@ -76,21 +76,21 @@ KIND = Kind(
 
 
 def pretrain(settings, backend, export=None, begun=None):
-    """Pretrain a model on records, from where the run of its directory is.
+    """Pretrain a model on records; resume a run that its directory holds.
 
     Args:
         settings: PretrainingSettings, with `records` and `output`.
-        backend: what computes the steps, TensorFlow or Jax.
+        backend: TensorFlow or Jax, computes the steps.
         export: function of (model, tokenizer, directory, sequence_length) that
             writes a SavedModel, or None.
-        begun: as of `loop.Run`.
+        begun: see `loop.Run`.
 
     Returns:
         int: 0 done, 143 stopped by SIGTERM or time limit, 130 by Ctrl-C.
 
     Raises:
-        ValueError, FileNotFoundError, RuntimeError: if settings, records, the
-            directory and the machine do not fit together.
+        ValueError, FileNotFoundError, RuntimeError: if settings, records,
+            directory and machine do not fit each other.
     """
     settings = with_precision(settings, backend)
     run = loop.Run(settings, backend, begun)
@@ -135,11 +135,11 @@ def pretrain(settings, backend, export=None, begun=None):
 
 
 class Data(typing.NamedTuple):
-    """The data of a run, and the config that fits them.
+    """The data of a run, and a config fitted to them.
 
     Attributes:
         train: PretrainingData or MixedPretrainingData.
-        held_out: the same, of other records, or None.
+        held_out: the same for held-out records, or None.
         model_config: XLNetConfig or BertConfig, fitted to the records.
         tokenizer: Tokenizer of the records.
     """
@@ -156,7 +156,7 @@ class Data(typing.NamedTuple):
 
 
 def open_data(settings, num_replicas):
-    """Open the records, to train on and to evaluate on.
+    """Open the records for training and for evaluation.
 
     Args:
         settings: PretrainingSettings.
@@ -166,7 +166,7 @@ def open_data(settings, num_replicas):
         Data.
 
     Raises:
-        ValueError: if they, the model and the settings do not fit together.
+        ValueError: if records, model and settings do not fit each other.
     """
     settings.replica_batch_size(num_replicas)
     reader = objective_reader(settings)
@@ -186,7 +186,7 @@ def open_data(settings, num_replicas):
     }
     train = open_records(directories, settings.batch_size, weights, **reading)
     tokenizer = tokenizer_of_records(directories[0], manifest)
-    # Evaluations read whatever is held out, with the same settings.
+    # Evaluations read all held-out records, with the same settings.
     if settings.eval_records:
         split, held_out = "train", ([settings.eval_records], None)
     else:
@@ -213,14 +213,14 @@ def open_data(settings, num_replicas):
 
 
 def _held_out_sets(train, directories, weights):
-    """(directories, weights) of the sets that hold records out."""
+    """(directories, weights) of the sets with held-out records."""
     has = [bool(x.manifest.num_records("validation")) for x in sets_of(train)]
     directories = [*itertools.compress(directories, has)]
     return directories, weights and [*itertools.compress(weights, has)]
 
 
 def explain_data_loss(data, run):
-    """Raise an error that names the damaged record, if one is found."""
+    """Raise an error that names the damaged record, if there is one."""
     data.train.explain_data_loss(run.steps_made())
     if data.held_out:
         data.held_out.explain_data_loss()
@@ -258,8 +258,8 @@ def build(model_config, settings, strategy, head_arguments=None):
         model_config: XLNetConfig or BertConfig.
         settings: PretrainingSettings.
         strategy: tf.distribute.Strategy.
-        head_arguments: dict of further arguments of the model's LM head, by
-            default those of the head that the backbone was published with.
+        head_arguments: dict of other arguments of the model's LM head. Default:
+            the arguments of the published head.
 
     Returns:
         (XLNetPretrainer, AdamW).
@@ -285,7 +285,7 @@ def build(model_config, settings, strategy, head_arguments=None):
 
 
 def make_objective(settings):
-    """Objective of the settings of a run."""
+    """Make the objective from the settings of a run."""
     objective = OBJECTIVES[settings.objective]
     if settings.objective == "pseudo_masked":
         return objective(losses=settings.pseudo_masked_losses)
@@ -335,7 +335,7 @@ def first_lines(run, data, model):
 
 
 def expected_bytes(model, rows, data):
-    """Estimate the memory of a step with so many rows at a time, int."""
+    """Estimate the memory of a step with this many rows at a time, int."""
     targets = data.train.num_targets
     weights = 16 * model.count_params()  # with gradients and two moments
     activations = model.backbone.expected_bytes(
@@ -380,7 +380,7 @@ def training_of(run, data, model, optimizer, memory, export=None):
         data: Data.
         model, optimizer: of `build`.
         memory: StatefulMemory or None.
-        export: as of `pretrain`.
+        export: see `pretrain`.
     """
 
     def make_steps():
@@ -419,12 +419,12 @@ def training_loss(model, first_half_length=0):
 
 
 def read_batches(data, start_step, **rows):
-    """Read the batches of records that a model is trained on.
+    """Read the training batches of records.
 
     Args:
         data: PretrainingData.
         start_step: int, the first step to read.
-        **rows: of `PretrainingData.dataset`, which rows of each batch.
+        **rows: the rows of each batch, see `PretrainingData.dataset`.
 
     Returns:
         tf.data.Dataset, endless.
@@ -439,7 +439,7 @@ def read_batches(data, start_step, **rows):
 
 
 def figures_of(model, data, settings, report):
-    """The figures of a loop of steps, dict of str to float."""
+    """Logged figures of a loop of steps, dict of str to float."""
     tokens = len(report.results) * settings.batch_size * data.sequence_length
     return {
         **with_bits(report.scalars(), model),
@@ -466,7 +466,7 @@ def progress_text(kind, scalars):
 
 
 def rows_of_step(data, step):
-    """list of dict, the record of each row of a step, from 1."""
+    """list of dict, the record of each row of a step, counted from 1."""
     is_mixed = len(sets_of(data)) > 1
     return [
         {
@@ -479,10 +479,10 @@ def rows_of_step(data, step):
 
 
 def evaluation(run, data, model):
-    """A function that evaluates on the held-out records, see `loop.Training`.
+    """Make a function that evaluates on held-out records, see `loop.Training`.
 
     Returns:
-        function, or None where nothing is held out.
+        function, or None without held-out records.
     """
     settings, held_out = run.settings, data.held_out
     if held_out is None:
@@ -525,27 +525,27 @@ def evaluation_loss(model, first_half_length=0):
 
 
 def with_bits(means, model):
-    """Means of metrics, with the loss of a prediction in bits."""
+    """Means of metrics, with the loss per prediction in bits."""
     bits = means["loss"] / model.objectives[0].predictions / math.log(2)
     return {"loss": means["loss"], "bits_per_token": bits, **means}
 
 
 def write_model(run, data, model):
-    """Write `model.keras`, whole or not at all, and the tokenizer."""
+    """Write `model.keras` atomically, and the tokenizer."""
     with written_whole(run.output / MODEL_FILE) as temporary:
         model.save(temporary)
     write_bytes(run.output / TOKENIZER, data.tokenizer.model_proto)
 
 
 def save(run, data, model, name, export=None):
-    """Write a preset and, where asked for, a SavedModel of this step.
+    """Write a preset and, if requested, a SavedModel of this step.
 
     Args:
-        run: loop.Run; only the process that is the chief writes.
+        run: loop.Run; only the chief writes.
         data: Data.
         model: XLNetPretrainer.
-        name: str, of the preset.
-        export: as of `pretrain`.
+        name: str, name of the preset.
+        export: see `pretrain`.
     """
     if not run.is_chief:
         return
@@ -559,7 +559,7 @@ def save(run, data, model, name, export=None):
 
 
 def tell_results(run, data, model):
-    """Draw the losses, say how the run went and what can follow."""
+    """Draw the losses, and print the results and possible next commands."""
     output = run.output
     picture = draw_losses(output)
     exports = kept_exports(run.settings.export, output / EXPORTS_FILE)

@@ -4,12 +4,12 @@ import tensorflow as tf
 
 
 class LoopProfile:
-    """Records what one loop of steps computes: the second of this process.
+    """Profile of this process's second loop of steps.
 
-    The first has the tracing and the compiling.
+    The first loop includes tracing and compiling.
 
     Args:
-        directory: path, of TensorBoard's files.
+        directory: path of TensorBoard's files.
         global_step: tf.Variable.
         total_steps: int, the last step of the run.
     """
@@ -18,15 +18,14 @@ class LoopProfile:
         self._directory = str(directory)
         self._global_step = global_step
         self._total_steps = total_steps
-        self._begun = None  # the step before the first that is recorded
+        self._begun = None  # the step before the first recorded one
         self._is_done = False
 
     def after_loop(self):
-        """Begins after the first loop and ends after the second.
+        """Begin after the first loop and end after the second.
 
         Returns:
-            str, a line on what was recorded, or that nothing can be; None
-            where there is nothing to say.
+            str, a line about the recording or its failure, or None.
         """
         step = int(self._global_step.numpy())
         if self._is_done:
@@ -48,7 +47,7 @@ class LoopProfile:
         )
 
     def close(self):
-        """Ends a recording that is under way, and writes it."""
+        """End a running recording and write it."""
         if self._begun is not None and not self._is_done:
             self._is_done = True
             tf.profiler.experimental.stop()

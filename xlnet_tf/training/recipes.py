@@ -1,6 +1,6 @@
-"""Recipes: named settings for pretraining, and those of each task.
+"""Recipes: named settings for pretraining, and settings for each task.
 
-Loads nothing heavy, for the commands list them in their `--help`.
+Imports nothing heavy, because the commands list them in `--help`.
 """
 
 import typing
@@ -10,7 +10,7 @@ class Recipe(typing.NamedTuple):
     """A model and its training.
 
     Attributes:
-        text: str, what it is for.
+        text: str, its purpose.
         settings: dict of fields of PretrainingSettings.
     """
 
@@ -19,8 +19,8 @@ class Recipe(typing.NamedTuple):
 
 
 PRETRAINING = {
-    # Narrow post-norm layers want larger initial weights than the released
-    # 0.02, and so few steps want no dropout.
+    # Narrow post-norm layers need larger initial weights than the released
+    # 0.02, and so few steps need no dropout.
     "quick": Recipe(
         text="a tiny model that learns something in minutes of two cores",
         settings={
@@ -45,7 +45,7 @@ PRETRAINING = {
             "checkpoints_to_keep": 2,
         },
     ),
-    # The paper trains Base beside BERT-Base and does not say how: these are
+    # The paper compares Base with BERT-Base without its settings: these are
     # BERT-Base's, https://arxiv.org/abs/1810.04805, A.2.
     "base": Recipe(
         text="XLNet-Base with the batch, steps and learning rate of BERT-Base",
@@ -104,8 +104,8 @@ _CHOICES = {
 _PAIRS = {"batch_size": 32, "learning_rate": 5e-5, "epochs": 5.0}
 # Source: Table 8 of https://arxiv.org/abs/1906.08237 (RACE, SQuAD, MNLI,
 # Yelp-5) and the released scripts (STS-B, IMDB). Other large sets follow the
-# one of their kind; the small ones of GLUE take a few epochs. Pairs of a source
-# and a target take the rate of https://github.com/microsoft/unilm, s2s-ft.
+# set of their kind; GLUE's small sets train for a few epochs. Pairs of a source
+# and a target use the rate of https://github.com/microsoft/unilm, s2s-ft.
 FINETUNING = {
     "race": _CHOICES,
     "dream": {**_CHOICES, "sequence_length": 256, "steps": 3000},
@@ -148,7 +148,7 @@ FINETUNING = {
 
 
 def recipe(task):
-    """The recipe of a task, empty where there is none.
+    """The recipe of a task, empty if there is none.
 
     Args:
         task: str, its name.

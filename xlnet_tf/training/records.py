@@ -1,4 +1,4 @@
-"""Records of a run, how they are read, and the model's config for them."""
+"""Records of a run, their readers, and the model's config for them."""
 
 import dataclasses
 import math
@@ -27,10 +27,10 @@ def model_config(settings, manifest, values):
     Args:
         settings: PretrainingSettings.
         manifest: Manifest of the records.
-        values: dict of fields that the objective needs.
+        values: dict of the objective's config fields.
 
     Raises:
-        ValueError: if they contradict each other.
+        ValueError: if these contradict each other.
     """
     num_pieces = manifest.tokenizer["vocabulary_size"]
     where = ", ".join(map(str, record_sets(settings.records)[0]))
@@ -70,19 +70,18 @@ def model_config(settings, manifest, values):
 
 
 def record_sets(records):
-    """Directories of records and their weights, as `--records` gives them.
+    """Split `--records` into directories and weights.
 
     Args:
-        records: strs or paths, the directories, each with `=WEIGHT` behind it
-            or none.
+        records: strs or paths, the directories, each with or without `=WEIGHT`.
 
     Returns:
-        (directories, weights): lists of paths and of floats; None for the
-        weights without any.
+        (directories, weights): lists of paths and of floats; weights are None
+        if none are given.
 
     Raises:
-        ValueError: some have a weight and others none, a weight is no positive
-            number, or a directory is given twice.
+        ValueError: only some have a weight, a weight is not positive, or a
+            directory is given twice.
     """
     if len(records) == 1:
         return list(records), None
@@ -144,7 +143,7 @@ def with_fields(config, assignments):
 
 
 def _check_absolute_positions(config, settings, manifest):
-    """Refuse what a model with absolute positions cannot read."""
+    """Refuse settings that a model with absolute positions does not support."""
     where = ", ".join(map(str, record_sets(settings.records)[0]))
     if settings.memory_length:
         raise ValueError(
@@ -161,7 +160,7 @@ def _check_absolute_positions(config, settings, manifest):
 
 
 def _check_backbone(settings, config, source):
-    """Refuse --backbone bert with a config of XLNet."""
+    """Refuse --backbone bert with an XLNet config."""
     if settings.backbone == "bert" and not isinstance(config, BertConfig):
         raise ValueError(f"{source} is an XLNet: leave --backbone bert out.")
 
@@ -191,16 +190,17 @@ def _given_config(settings, manifest, values):
         config = XLNetConfig.from_size(size, vocabulary_size=vocabulary_size)
     if settings.set:
         if isinstance(config, XLNetConfig):
-            # First the objective's: `same_length` needs a causal model.
+            # The objective's fields come first: `same_length` needs a causal
+            # model.
             config = config.replace(**values)
         config = with_fields(config, settings.set)
     return config
 
 
 def _gives_memory_length(settings):
-    """Whether --set, the config or preset gives memory_length explicitly.
+    """Whether --set, the config or the preset sets memory_length.
 
-    The released format has no such field, so its files leave the default.
+    The released format has no such field, so its files keep the default.
     """
     names = (text.partition("=")[0] for text in settings.set)
     if "memory_length" in (name.replace("-", "_") for name in names):
@@ -215,7 +215,7 @@ def _gives_memory_length(settings):
 
 
 def check_same_text(manifest, other, directory):
-    """Refuse held-out records that do not fit those trained on."""
+    """Refuse held-out records that do not fit the training records."""
     if (
         manifest.sequence_length != other.sequence_length
         or manifest.reuse_length != other.reuse_length
@@ -235,7 +235,7 @@ def check_same_text(manifest, other, directory):
 
 
 def objective_reader(config):
-    """ObjectiveReader of the settings of a run."""
+    """ObjectiveReader for the settings of a run."""
     if config.objective == "permutation":
         return PermutationReader(config.order)
     if config.objective == "masked":

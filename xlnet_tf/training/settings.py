@@ -31,16 +31,16 @@ from xlnet_tf.training.recipes import recipe
 
 NOTHING, NUMBERS, DATA, PLACE = "nothing", "numbers", "data", "place"
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
-# Units of times.
+# Units of time.
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 # Factor of the default learning rate. Table 9 of
-# https://arxiv.org/abs/2106.09685 has 2e-4 to 5e-4, where training all weights
-# took 1e-5 to 3e-5.
+# https://arxiv.org/abs/2106.09685 has 2e-4 to 5e-4; training all weights used
+# 1e-5 to 3e-5.
 LORA_RATE = 10
 
 
 def names_of(cls, *influences):
-    """Names of the settings of some influences.
+    """Names of the settings with some influences.
 
     Args:
         cls: PretrainingSettings or FinetuningSettings.
@@ -58,7 +58,7 @@ def names_of(cls, *influences):
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings(Settings):
-    """Settings that every run has; base class of the groups below."""
+    """Settings of every run; base class of the groups below."""
 
     output: str | None = setting(
         None, "directory of the run", metavar="DIR", influence=PLACE
@@ -76,7 +76,7 @@ class RunSettings(Settings):
     )
 
     def stored(self):
-        """dict of the settings that `run.json` and `training.json` hold."""
+        """dict of the settings for `run.json` and `training.json`."""
         places = names_of(type(self), PLACE)
         values = self.to_dict()
         return {k: v for k, v in values.items() if k not in places}
@@ -125,8 +125,8 @@ class Optimization(RunSettings):
         """Rows of one replica in one step.
 
         Raises:
-            ValueError: if the batch does not divide among the replicas and
-                their parts.
+            ValueError: if the batch cannot be divided equally among the
+                replicas and their parts.
         """
         parts = num_replicas * self.gradient_accumulation_steps
         if self.batch_size % parts:
@@ -140,7 +140,7 @@ class Optimization(RunSettings):
 
 @dataclasses.dataclass(frozen=True)
 class Compute(RunSettings):
-    """Settings of the computation; only the precision changes results."""
+    """Settings of the computation; only the precision affects results."""
 
     strategy: str = setting(
         "auto",
@@ -195,7 +195,7 @@ class Compute(RunSettings):
 
 @dataclasses.dataclass(frozen=True)
 class Schedule(RunSettings):
-    """Settings of when a run logs, saves and ends."""
+    """Settings for the times of logs, checkpoints and the end of a run."""
 
     steps_per_loop: int = setting(
         20, "steps between progress lines", POSITIVE, influence=NOTHING
@@ -241,7 +241,7 @@ class Schedule(RunSettings):
         for name in ("time_limit", "checkpoint_time_interval"):
             value = getattr(self, name)
             if isinstance(value, (int, float)) and not isinstance(value, bool):
-                object.__setattr__(self, name, str(value))  # of a file
+                object.__setattr__(self, name, str(value))  # from a file
         super().__post_init__()
         if self.checkpoint_time_seconds == 0:
             raise ValueError(
@@ -263,27 +263,27 @@ class Schedule(RunSettings):
 
     @property
     def checkpoint_time_seconds(self):
-        """float, the most time between checkpoints, or None."""
+        """float, longest time between checkpoints, or None."""
         return self._seconds("checkpoint_time_interval")
 
     def _seconds(self, name):
         value = getattr(self, name)
         if value is None:
             return None
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value)
-        if not found:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value)
+        if not match:
             raise ValueError(
                 f"`{name}` must be a number of seconds, or one with the unit "
                 f"s, m, h or d, such as 3h. Received: {name}={value!r}."
             )
-        return float(found[1]) * _SECONDS[found[2]]
+        return float(match[1]) * _SECONDS[match[2]]
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingSettings(Schedule, Compute, Optimization):
-    """Settings of a pretraining run; the model has a config of its own.
+    """Settings of a pretraining run; the model has its own config.
 
-    The defaults are those of the paper and the released code where they do not
+    The defaults come from the paper and the released code, except those that
     depend on the size of the machine. Rows are sequences.
 
     Example:
@@ -445,7 +445,7 @@ class PretrainingSettings(Schedule, Compute, Optimization):
             object.__setattr__(self, "warmup_steps", int(0.08 * self.steps))
 
 
-# Settings that only some objectives have.
+# Settings of only some objectives.
 _OF_OBJECTIVES = {
     "order": ("permutation",),
     "masked_unit": ("masked",),
@@ -673,11 +673,11 @@ class FinetuningSettings(Schedule, Compute, Optimization):
 
     @classmethod
     def for_task(cls, task, path=None, options=None):
-        """Settings of a task's recipe, of a file and of options.
+        """Settings of a task's recipe, from a file and of options.
 
-        Options win over the file, the file over the recipe. Given epochs or
-        steps replace both of the recipe, and its warm-up. Without a given
-        learning rate it is None until `for_model`.
+        Options override the file, the file overrides the recipe. Given epochs
+        or steps replace the recipe's epochs, steps and warm-up. Without a given
+        value, the learning rate is None until `for_model`.
 
         Args:
             task: str, its name.
@@ -696,21 +696,21 @@ class FinetuningSettings(Schedule, Compute, Optimization):
             from_file.pop("steps", None)
         given = {**from_file, **given}
         defaults = recipe(task)
-        defaults.pop("learning_rate", None)  # which depends on the model too
+        defaults.pop("learning_rate", None)  # depends on the model too
         if {"steps", "epochs"} & set(given):
-            # The recipe's warm-up belongs to its own number of steps.
+            # The recipe's warm-up fits only its own number of steps.
             for name in ("steps", "epochs", "warmup_steps"):
                 defaults.pop(name, None)
         return cls(**{**defaults, "task": task, **given})
 
     def check_model(self, model_config):
-        """Refuse settings that a model cannot have.
+        """Refuse settings that a model does not support.
 
         Args:
             model_config: XLNetConfig or BertConfig.
 
         Raises:
-            ValueError: if there is one.
+            ValueError: if there is such a setting.
         """
         has_memory = "memory_length" in model_config.to_dict()
         if self.long_documents == "memory" and not has_memory:
@@ -720,22 +720,22 @@ class FinetuningSettings(Schedule, Compute, Optimization):
             )
 
     def for_model(self, task, model_config):
-        """The config with a learning rate, by default one for the model.
+        """Settings with a learning rate, by default for this model.
 
         Args:
             task: str, its name.
             model_config: XLNetConfig or BertConfig.
 
         Returns:
-            tuple of the FinetuningSettings and a list of str, lines that say
-            why the rate is not the usual one.
+            tuple of the FinetuningSettings and a list of str, lines that
+            explain an unusual rate.
         """
         if self.learning_rate is not None:
             return self, []
         width = model_config.hidden_dim
         rate = default_rate(width, recipe(task).get("learning_rate", RATE))
         if self.lora_rank:
-            rate *= LORA_RATE  # few weights that start at zero
+            rate *= LORA_RATE  # few weights, starting at zero
         notes = []
         if is_small(width):
             shown = f"{rate:.0e}".replace("e-0", "e-")
@@ -746,7 +746,7 @@ class FinetuningSettings(Schedule, Compute, Optimization):
         return dataclasses.replace(self, learning_rate=rate), notes
 
     def resolve(self, steps_per_epoch):
-        """The config with all numbers of steps known.
+        """Settings with all numbers of steps computed.
 
         Args:
             steps_per_epoch: int.

@@ -11,20 +11,20 @@ BACKENDS = ("tensorflow", "jax")
 
 
 def check_backend(work, names=BACKENDS):
-    """Import Keras, and refuse a backend that cannot do some work.
+    """Import Keras, and refuse a backend that does not support some work.
 
-    Beside JAX, TensorFlow reads data and writes files, on the CPU.
+    With JAX, TensorFlow reads data and writes files on the CPU.
 
     Args:
         work: str, the work, for the message.
-        names: strs, the backends that can; empty for all of Keras.
+        names: strs, the supported backends; empty for all of Keras' backends.
 
     Returns:
         str, the name of the backend.
 
     Raises:
-        ValueError: if the backend is another, is not installed, or is unknown
-            to Keras, or Keras cannot read its settings.
+        ValueError: if the backend is another, not installed or unknown to
+            Keras, or Keras cannot read its settings.
     """
     file = os.path.join(os.environ.get("KERAS_HOME", "~/.keras"), "keras.json")
     where = f'"backend" of {file}'
@@ -32,7 +32,7 @@ def check_backend(work, names=BACKENDS):
         where = "the environment variable KERAS_BACKEND"
     try:
         import keras
-    except ModuleNotFoundError as error:  # of a backend
+    except ModuleNotFoundError as error:  # a missing backend
         raise ValueError(
             f"the backend that {where} names needs the package {error.name}, "
             f"which is not installed: pip install {error.name}."
@@ -52,19 +52,19 @@ def check_backend(work, names=BACKENDS):
     if backend == "jax":
         import tensorflow as tf
 
-        # It would take the memory that JAX needs.
+        # TensorFlow would take memory that JAX needs.
         tf.config.set_visible_devices([], "GPU")
     return backend
 
 
 def check_config(name):
-    """Refuse a `--config` that is neither a size nor a JSON file by its name.
+    """Refuse a `--config` that names neither a size nor a JSON file.
 
     Args:
         name: str.
 
     Raises:
-        ValueError: it is another.
+        ValueError: if it is neither.
     """
     if name in SIZES or as_path(name).suffix == ".json":
         return
@@ -78,7 +78,7 @@ def check_config(name):
 
 
 def keep_programs(directory):
-    """Let TensorFlow keep what XLA compiles, for the next start.
+    """Let TensorFlow store XLA's compiled programs for the next start.
 
     Call it before TensorFlow is imported.
 
@@ -89,5 +89,5 @@ def keep_programs(directory):
         return
     path = str(directory).replace("\\", "\\\\").replace('"', '\\"')
     flag = f'--tf_xla_persistent_cache_directory="{path}"'
-    others = os.environ.get("TF_XLA_FLAGS", "")
-    os.environ["TF_XLA_FLAGS"] = f"{others} {flag}".strip()
+    flags = os.environ.get("TF_XLA_FLAGS", "")
+    os.environ["TF_XLA_FLAGS"] = f"{flags} {flag}".strip()

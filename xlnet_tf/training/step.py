@@ -1,20 +1,20 @@
-"""The training step, whatever computes it.
+"""The training step, on any backend.
 
-A step computes the gradients of the loss of a batch, in one or several
+A step computes the gradients of a batch's loss, in one or several
 micro-batches, divides and clips them, and updates the weights. Loss and
 gradients are summed over the rows of all replicas and divided by their total
-weight, so that N replicas give the same numbers as one. A step whose loss or
-gradients are not finite leaves weights, moments and memory as they were.
+weight, so that N replicas give the same numbers as one. A step with a loss or
+gradients that are not finite does not change weights, moments and memory.
 
-`on_tensorflow.py` and `on_jax.py` compute it; `update.py` has the update that
-passes over a step that is not finite, and `loop.py` ends a run with too many.
+`on_tensorflow.py` and `on_jax.py` compute the step. `update.py` skips the
+update if a step is not finite; `loop.py` ends a run after too many such steps.
 """
 
 import math
 import typing
 from collections.abc import Callable
 
-# Steps in a row that `on_not_finite` "skip" leaves out before it gives up.
+# Most steps in a row that `on_not_finite` "skip" skips.
 MOST_SKIPPED = 20
 
 
@@ -22,14 +22,15 @@ class Loss(typing.NamedTuple):
     """The loss of a model on a batch.
 
     Attributes:
-        outputs: function of a dict of the features of a micro-batch, with
-            `dropout_seed` in training, to the outputs of the model; with
-            memory, a dict that has `memories` and `memory_mask`.
-        sums: function of (outputs, features) to (objective, metrics, weight):
-            scalar whose gradient is taken, dict of the metrics to scalars, and
-            the scalar that both are to be divided by; sums over the rows.
+        outputs: function from a dict of a micro-batch's features, with
+            `dropout_seed` in training, to the model's outputs; with memory, a
+            dict with `memories` and `memory_mask`.
+        sums: function from (outputs, features) to (objective, metrics, weight):
+            scalar to differentiate, dict of metrics to scalars, and the scalar
+            that divides both; sums over the rows.
         metrics: names of the metrics; "loss" is one.
-        seed_stream: int, tells apart the random numbers of kinds of runs.
+        seed_stream: int, separates the random numbers of different kinds of
+            runs.
     """
 
     outputs: Callable
@@ -39,7 +40,7 @@ class Loss(typing.NamedTuple):
 
 
 class StepResult(typing.NamedTuple):
-    """Loss and gradient norm of one step, of the whole batch."""
+    """Loss and gradient norm of one step, over the whole batch."""
 
     step: int  # from 1
     loss: float
@@ -47,7 +48,7 @@ class StepResult(typing.NamedTuple):
 
     @property
     def is_finite(self):
-        """bool; a step that is not leaves weights and memory as they were."""
+        """bool; if False, weights and memory do not change."""
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
@@ -55,13 +56,13 @@ class LoopReport(typing.NamedTuple):
     """The result of a loop of steps.
 
     Attributes:
-        means: dict of str to float, metrics of the steps that were finite,
-            NaN if none was.
-        gradient_norm: float, mean of the same steps, before clipping.
+        means: dict of str to float, metrics over the finite steps, NaN without
+            any.
+        gradient_norm: float, mean over the same steps, before clipping.
         learning_rate: float, of the next step.
         results: list of StepResult.
-        skipped_in_a_row: int, last steps that were not finite, also those of
-            loops before.
+        skipped_in_a_row: int, steps in a row that were not finite, up to the
+            last one and across loops.
         seconds: float.
     """
 
@@ -75,8 +76,8 @@ class LoopReport(typing.NamedTuple):
     def scalars(self):
         """Figures of the loop, dict of str to float.
 
-        With `largest_loss` and `largest_loss_step` of the steps that were
-        finite, if any, and `skipped_steps`, where there were any.
+        They include `largest_loss` and `largest_loss_step` if any step was
+        finite, and `skipped_steps` if any was skipped.
         """
         finite = [x for x in self.results if x.is_finite]
         scalars = {
@@ -97,7 +98,7 @@ class LoopReport(typing.NamedTuple):
 
 
 def most_skipped(settings):
-    """Steps in a row that may be not finite; one more ends the run: int.
+    """Largest number of steps in a row that may be not finite, int.
 
     Args:
         settings: PretrainingSettings or FinetuningSettings.

@@ -1,4 +1,4 @@
-"""Stopping a run in time: signals, time limits, and what they interrupt."""
+"""Stopping a run in time, by signals and time limits."""
 
 import contextlib
 import os
@@ -19,18 +19,18 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Stop:
     """Context in which SIGTERM, Ctrl-C and a time limit stop a run.
 
-    Python handles a signal when TensorFlow returns, which is after a whole loop
-    of steps. So a thread notes it at once, in a variable that the loop reads
-    after each step. A second signal interrupts at once.
+    Python handles a signal only when TensorFlow returns, after a whole loop of
+    steps. So a thread sets a variable at once, and the loop checks it after
+    each step. A second signal interrupts at once.
 
-    With several workers all stop at the same step when any of them was asked
-    to, because they write a checkpoint together: after a loop of training, or
-    after a batch of an evaluation.
+    With several workers, a request to one stops all at the same step, because
+    they write a checkpoint together: after a loop of training, or after a batch
+    of an evaluation.
 
     Args:
         strategy: tf.distribute.Strategy.
-        seconds: float, time until the run is asked to stop as by SIGTERM, or
-            None for no limit.
+        seconds: float, time until the run stops as after SIGTERM, or None for
+            no limit.
 
     Attributes:
         flag: tf.Variable, bool, whether the loop of training has to end; None
@@ -62,7 +62,7 @@ class Stop:
                 earlier = command_line.take_signal()
                 if earlier is not None:
                     self._note(earlier)
-            except ValueError:  # not in the main thread, as in a notebook
+            except ValueError:  # not the main thread, as in a notebook
                 pass
             if self._timer is not None:
                 self._timer.start()
@@ -78,7 +78,7 @@ class Stop:
             signal.signal(number, handler)
 
     def _watch(self, stack):
-        """Starts the thread that is told the numbers of signals."""
+        """Start the thread that receives the numbers of signals."""
         reader, writer = socket.socketpair()
         writer.setblocking(False)
         before = signal.set_wakeup_fd(
@@ -98,15 +98,15 @@ class Stop:
         stack.callback(signal.set_wakeup_fd, before)
 
     def _note(self, number):
-        """Announces the first request, to the user and to the loop.
+        """Announce the first request to the user and to the loop.
 
-        Not in the main thread, which may be tracing a function.
+        This runs outside the main thread, which may be tracing a function.
         """
         if self._is_announced:
             return
         self._is_announced = True
         self._received = self._received or number
-        # Not sys.stderr, which may be in the middle of writing a line.
+        # Not sys.stderr: it may be in the middle of a line.
         unit = b"step" if self.flag is not None else b"loop"
         os.write(
             2,
@@ -117,7 +117,7 @@ class Stop:
             self.flag.assign(True)
 
     def _handle(self, number, frame):
-        """Handles a signal in the main thread, once TensorFlow returned."""
+        """Handle a signal in the main thread, after TensorFlow returned."""
         if self._is_handled:
             raise KeyboardInterrupt
         self._is_handled = True
@@ -131,27 +131,27 @@ class Stop:
             self._note(signal.SIGTERM)
 
     def is_requested(self):
-        """Whether this worker or another one was asked to stop, bool.
+        """Whether a stop was requested at any worker, bool.
 
-        All workers ask together.
+        All workers call this together.
         """
         return holds_anywhere(self._strategy, self._received is not None)
 
     @property
     def exit_status(self):
-        """int, 130 after Ctrl-C; else 143: SIGTERM here or at a peer, time."""
+        """int, 130 after Ctrl-C; 143 after SIGTERM or at the time limit."""
         return 130 if self._received == signal.SIGINT else 143
 
 
 def time_left(settings, begun):
-    """Seconds until a run has to be asked to stop, by its `time_limit`.
+    """Seconds until a run must stop, by its `time_limit`.
 
     Args:
         settings: PretrainingSettings.
-        begun: float, `time.monotonic()` when the command began.
+        begun: float, `time.monotonic()` at the start of the command.
 
     Returns:
-        float, negative once it is late; None without a limit.
+        float, negative after the limit; None without a limit.
     """
     if settings.time_limit_seconds is None:
         return None

@@ -1,6 +1,6 @@
-"""Weights & Biases and MLflow, by their own clients, where asked for.
+"""Logs to Weights & Biases and MLflow, through their own clients.
 
-TensorBoard's files are always written, by `log`.
+`log` always writes TensorBoard's files.
 """
 
 import importlib
@@ -12,15 +12,15 @@ from data_pipeline.base.files import read_json
 from data_pipeline.base.files import write_json
 from data_pipeline.base.limits import first_line
 
-# The run's own number with the service, so that a resumed run goes on there.
+# The service's id of the run, so that a resumed run continues there.
 TRACKER_FILE = "tracker.json"
 
 
 class WandB:
     """A run of Weights & Biases.
 
-    WANDB_PROJECT, WANDB_MODE and the other variables of its client hold;
-    without WANDB_PROJECT the project is "xlnet_tf".
+    WANDB_PROJECT, WANDB_MODE and the client's other variables apply; without
+    WANDB_PROJECT the project is "xlnet_tf".
 
     Args:
         directory: path of the run.
@@ -43,8 +43,8 @@ class WandB:
             resume="allow",
             settings=settings,
         )
-        # An axis of its own: W&B's steps must rise, but a run that goes on
-        # from its last checkpoint logs the steps after it again.
+        # A separate axis: W&B's steps must rise, but a resumed run logs the
+        # steps after its last checkpoint again.
         self._run.define_metric("*", step_metric="step")
         _write(directory, "wandb", self._run.id, known)
 
@@ -53,21 +53,21 @@ class WandB:
         self._run.log({**values, "step": step})
 
     def close(self, failed):
-        """End the run, after all was sent."""
+        """End the run after all values are sent."""
         self._run.finish(exit_code=int(failed))
 
 
 class MLflow:
     """A run of MLflow.
 
-    MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME and the other variables of its
-    client hold.
+    MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME and the client's other variables
+    apply.
 
     Args:
-        directory, settings: as of WandB.
+        directory, settings: see WandB.
 
     Attributes:
-        ERROR: as of WandB.
+        ERROR: see WandB.
     """
 
     ERROR = "MlflowException"
@@ -92,15 +92,15 @@ class MLflow:
 
 
 class Tracker:
-    """A run of a service, whose failures do not end the training.
+    """A run of a service; its failures do not end the training.
 
     Args:
         name: str, "wandb" or "mlflow".
-        directory, settings: as of WandB.
+        directory, settings: see WandB.
         tell: function of a line of text.
 
     Raises:
-        ValueError: if the client cannot begin its run, or not find it again.
+        ValueError: if the client cannot start its run, or cannot find it again.
     """
 
     def __init__(self, name, directory, settings, tell):
@@ -123,7 +123,7 @@ class Tracker:
             ) from error
 
     def log(self, kind, step, scalars):
-        """Log the values of a step; tell of the first failure.
+        """Log the values of a step; report the first failure.
 
         Args:
             kind: str, "train" or "eval".
@@ -166,7 +166,7 @@ def check_tracker(name):
         name: str, a value of `log_to`.
 
     Raises:
-        ValueError: if it is missing.
+        ValueError: if the client is missing.
     """
     if name in _SERVICES and importlib.util.find_spec(name) is None:
         raise ValueError(
@@ -176,18 +176,18 @@ def check_tracker(name):
 
 
 def make_tracker(settings, directory, tell):
-    """Begin, or go on with, the run of a service.
+    """Start or continue the run of a service.
 
     Args:
-        settings: PretrainingSettings, of which `log_to` names the service.
+        settings: PretrainingSettings; `log_to` names the service.
         directory: path of the run.
         tell: function of a line of text.
 
     Returns:
-        Tracker, or None for "tensorboard" alone.
+        Tracker, or None for only "tensorboard".
 
     Raises:
-        ValueError: as of Tracker.
+        ValueError: see Tracker.
     """
     if settings.log_to not in _SERVICES:
         return None

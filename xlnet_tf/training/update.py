@@ -1,4 +1,4 @@
-"""The optimizer of a run, and its update by the gradients of a batch."""
+"""The optimizer of a run, and its update with a batch's gradients."""
 
 import tensorflow as tf
 
@@ -11,12 +11,12 @@ from xlnet_tf.training.devices import is_one_device
 def make_optimizer(model, settings, **arguments):
     """AdamW with warm-up and decay, built for the model's weights.
 
-    Built at once, because Keras restores an unbuilt optimizer wrongly.
+    It is built at once, because Keras restores an unbuilt optimizer wrongly.
 
     Args:
         model: keras.Model, made in the strategy's scope.
         settings: PretrainingSettings or FinetuningSettings.
-        **arguments: further arguments of AdamW.
+        **arguments: other arguments of AdamW.
 
     Returns:
         AdamW.
@@ -38,17 +38,17 @@ def make_optimizer(model, settings, **arguments):
     )
     optimizer.build(model.trainable_variables)
     if settings.precision == "float16":
-        # An attribute, so that checkpoints keep it with the moments.
+        # An attribute, so that checkpoints store it with the moments.
         optimizer.loss_scale = LossScale()
     return optimizer
 
 
 class LossScale(tf.Module):
-    """A factor of the loss that keeps gradients in the range of float16.
+    """Factor of the loss that keeps gradients in the range of float16.
 
-    Halved where a step is not finite, doubled after 2,000 that were, as by
-    `keras.optimizers.LossScaleOptimizer`, which does not know steps of several
-    parts or gradients that replicas have summed.
+    It is halved after a step that is not finite and doubled after 2,000 finite
+    ones, as in `keras.optimizers.LossScaleOptimizer`, which does not support
+    steps in several parts or gradients summed over replicas.
 
     Attributes:
         value: tf.Variable, float32 scalar, a power of 2.
@@ -77,11 +77,11 @@ class LossScale(tf.Module):
 
 
 def make_update(optimizer, variables, settings, strategy):
-    """A function that updates the weights by the gradients of a batch.
+    """Make a function that updates the weights with a batch's gradients.
 
-    Where the loss or the norm of the gradients is not finite, weights and
-    moments stay as they are, and the optimizer's step alone is counted, which
-    the learning rate follows from.
+    If the loss or the norm of the gradients is not finite, weights and moments
+    do not change. Only the optimizer's step increases, which sets the learning
+    rate.
 
     Args:
         optimizer: AdamW, built.
@@ -90,11 +90,11 @@ def make_update(optimizer, variables, settings, strategy):
         strategy: tf.distribute.Strategy.
 
     Returns:
-        function of (gradients, loss, weight), to be called in each replica, to
+        function from (gradients, loss, weight), called in each replica, to
         (norm, is_finite): the norm of the gradients before clipping, a float32
         scalar, and whether there was an update, a bool scalar. `gradients` and
-        `loss`, a float32 scalar, are of the whole batch and divided by
-        `weight`, at least 1e-6; the gradients are clipped.
+        `loss`, a float32 scalar, cover the whole batch. The function divides
+        them by `weight`, at least 1e-6, and clips the gradients.
     """
     largest_norm = settings.max_gradient_norm
 
@@ -110,7 +110,7 @@ def make_update(optimizer, variables, settings, strategy):
 
     def update_replicas_if(strategy, is_finite, gradients, factor):
         in_each = strategy.extended.call_for_each_replica
-        # Computed from sums over all replicas, and so the same on each.
+        # Computed from sums over all replicas, so equal on each.
         is_finite = strategy.experimental_local_results(is_finite)[0]
         tf.cond(
             is_finite,
@@ -119,7 +119,7 @@ def make_update(optimizer, variables, settings, strategy):
         )
 
     def update(gradients, loss, weight):
-        # Divide and clip by one factor, because each pass over all gradients
+        # One factor divides and clips, because each pass over all gradients
         # takes time.
         factor = 1 / tf.maximum(weight, 1e-6)
         norm = tf.linalg.global_norm(gradients) * factor
@@ -129,15 +129,15 @@ def make_update(optimizer, variables, settings, strategy):
         if is_one_device(strategy):
             update_if(is_finite, gradients, factor)
         else:
-            # Replicas synchronize inside the optimizer, which is not allowed in
-            # a condition within a replica.
+            # Replicas synchronize inside the optimizer; a condition within a
+            # replica does not allow that.
             tf.distribute.get_replica_context().merge_call(
                 update_replicas_if, args=(is_finite, gradients, factor)
             )
         return norm, is_finite
 
     # On a CPU, XLA takes seconds to compile the update of all weights, and
-    # TensorFlow's kernel of Adam is faster. Nor can replicas synchronize in a
+    # TensorFlow's Adam kernel is faster. Replicas also cannot synchronize in a
     # compiled function.
     is_compiled = settings.jit_compile and is_one_device(strategy)
     if is_compiled and not is_one_cpu(strategy):

@@ -1,11 +1,11 @@
-"""Classes that the config of a file names, which Keras makes objects of."""
+"""Checks of the classes in a file's config before Keras creates objects."""
 
 import importlib
 
 import keras
 
-# Modules of Keras' classes that hold settings, and no layers or models, by the
-# names that configs have for them.
+# Modules of Keras' classes for settings, not layers or models, by their names
+# in configs.
 _MODULES = {
     "keras": "keras.dtype_policies",
     **{
@@ -20,7 +20,7 @@ _MODULES = {
         )
     },
 }
-# Names of what Keras makes of a value in the config itself.
+# Names of objects that Keras makes from a value in the config itself.
 _VALUES = (
     "__bytes__",
     "__ellipsis__",
@@ -29,29 +29,29 @@ _VALUES = (
     "__tensor__",
     "function",
 )
-# Packages whose registered classes are not those of the user.
+# Packages whose registered classes do not belong to the user.
 _OTHERS = ("keras", "tensorflow_text.", "xlnet_tf.")
-# A model has a backbone, memory, and tens of metrics and precisions.
+# A model has a backbone, a memory, and tens of metrics and precisions.
 _MOST_LAYERS, _MOST_OBJECTS = 8, 1000
 
 
 def objects_in(config, models=()):
-    """Objects that Keras would make of a config, by the classes it may name.
+    """List the objects that Keras would make from a config; refuse others.
 
-    These are classes of this library but its inner layers, classes that the
-    user has registered, and Keras' own of losses, metrics, optimizers and
-    precisions. Others could be of any size, or run code. What a class of the
-    user holds is the user's own to check.
+    Allowed are classes of this library except its inner layers, classes
+    registered by the user, and Keras' own losses, metrics, optimizers and
+    precisions. Others could have any size or run code. Users must check the
+    contents of their own classes.
 
     Args:
         config: JSON value.
-        models: tuple of classes, the layers of this library that it may name.
+        models: tuple of classes, the allowed layers of this library.
 
     Returns:
         list of (class, dict of its config).
 
     Raises:
-        ValueError: if it names another class, or too many.
+        ValueError: if it contains another class, or too many.
     """
     found, waiting, num_layers, num_objects = [], [(config, False)], 0, 0
     while waiting:
@@ -64,7 +64,7 @@ def objects_in(config, models=()):
             cls = _class_of(value, models)
             is_known = cls is not None
             is_theirs = is_known and not cls.__module__.startswith(_OTHERS)
-            # Keras makes weights of the shapes in a `build_config`.
+            # Keras makes weights with the shapes in a `build_config`.
             is_safe = is_known and not value.get("build_config")
             if not (is_safe or is_theirs or is_users):
                 raise ValueError(
@@ -94,7 +94,7 @@ def _is_object(value):
 
 
 def _class_of(value, models):
-    """The class that Keras makes of a dict; None if it may not be named."""
+    """The class that Keras would make from a dict; None if not allowed."""
     name, module = value["class_name"], value.get("module")
     registered = value.get("registered_name", name)
     if not (isinstance(name, str) and isinstance(registered, str | None)):

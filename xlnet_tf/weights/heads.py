@@ -1,4 +1,4 @@
-"""Choosing the head of a checkpoint that fits a task and its arguments."""
+"""Choice of a checkpoint's head for a task and its arguments."""
 
 import inspect
 
@@ -6,22 +6,22 @@ import keras
 
 from data_pipeline.base.suggestions import closest
 
-# Arguments of Hugging Face.
+# Arguments in Hugging Face's classes.
 _NAMES_OF_OTHERS = {"num_labels": "num_classes"}
 
 
 def refuse_misspelt(cls, names, further=()):
-    """Refuse misspelt arguments, whose names resemble one of a class.
+    """Refuse misspelt arguments that resemble an argument of a class.
 
-    Others are left to the class and its bases, which may take them.
+    The class and its bases may accept others.
 
     Args:
         cls: class of a model.
-        names: names of the arguments that were given, str.
-        further: names that may be given beyond the constructor's.
+        names: names of the given arguments, str.
+        further: valid names besides the constructor's.
 
     Raises:
-        TypeError: with the first such name.
+        TypeError: for the first such name.
     """
     known = {"name", "trainable", "dtype", *further}
     for base in cls.__mro__:
@@ -44,15 +44,15 @@ def refuse_misspelt(cls, names, further=()):
 
 
 def head_for(cls, source, name=None):
-    """The Head of a source that a class of task can take, or None.
+    """The Head of a source that fits a class of task, or None.
 
     Args:
         cls: class of a task.
         source: WeightSource.
-        name: str, which of several heads of the kind, or None.
+        name: str, name among several heads of the kind, or None.
 
     Raises:
-        ValueError: if there is none of that name, or several.
+        ValueError: if there is no such head, or there are several.
     """
     kinds = {base.__name__ for base in cls.__mro__}
     kinds.add(keras.saving.get_registered_name(cls))
@@ -77,31 +77,31 @@ def head_for(cls, source, name=None):
 
 
 def choose_head(cls, source, name, arguments):
-    """The head to read, and all arguments of the task around it.
+    """Choose the head to read, and all arguments of its task.
 
     Args:
         cls: class of a task.
         source: WeightSource.
-        name: str, which of several heads of the kind, or None.
-        arguments: dict, those of the class that the user gave.
+        name: str, name among several heads of the kind, or None.
+        arguments: dict, the user's arguments for the class.
 
     Returns:
         (Head or None for a new head, dict of arguments).
 
     Raises:
-        ValueError: if the head that was asked for does not fit the arguments,
-            or a new head needs arguments that are not given.
+        ValueError: if the requested head does not fit the arguments, or a new
+            head needs more arguments.
     """
-    found = head_for(cls, source, name)
-    if found is not None and any(
-        key in arguments and arguments[key] != found.arguments.get(key)
+    source_head = head_for(cls, source, name)
+    if source_head is not None and any(
+        key in arguments and arguments[key] != source_head.arguments.get(key)
         for key in cls.new_head_arguments
     ):
-        _refuse_another_shape(cls, source, name, found, arguments)
-        found = None
-    if found is not None:
-        _check_labels(source, found, arguments)
-        arguments = {**cls.arguments_of_head(found), **arguments}
+        _refuse_another_shape(cls, source, name, source_head, arguments)
+        source_head = None
+    if source_head is not None:
+        _check_labels(source, source_head, arguments)
+        arguments = {**cls.arguments_of_head(source_head), **arguments}
     elif "labels" in arguments and "num_classes" in cls.new_head_arguments:
         labels = arguments["labels"]
         classes = 0 if labels is None else len(labels)
@@ -120,11 +120,11 @@ def choose_head(cls, source, name, arguments):
             f"arguments must be given: {', '.join(missing)}. Received: "
             f"{', '.join(arguments) or 'none'}."
         )
-    return found, arguments
+    return source_head, arguments
 
 
 def _refuse_another_shape(cls, source, name, found, arguments):
-    """Refuse to leave out a head that was asked for by its name."""
+    """Refuse to leave out a head that was requested by name."""
     if name is None:
         return
     wanted = ", ".join(
@@ -140,7 +140,7 @@ def _refuse_another_shape(cls, source, name, found, arguments):
 
 
 def labels_of_head(cls, source):
-    """The classes of the head that a class of task would take.
+    """Classes of the head that a class of task would use.
 
     Args:
         cls: class of a task.
@@ -150,14 +150,16 @@ def labels_of_head(cls, source):
         tuple of str, empty without a head or without names.
     """
     try:
-        found = head_for(cls, source)
-    except ValueError:  # several, an error of who makes the model
+        source_head = head_for(cls, source)
+    except ValueError:  # several: an error when the model is made
         return ()
-    return tuple(found.arguments.get("labels") or ()) if found else ()
+    return (
+        tuple(source_head.arguments.get("labels") or ()) if source_head else ()
+    )
 
 
 def _check_labels(source, found, arguments):
-    """Refuse labels that would name other classes than the head's."""
+    """Refuse labels that differ from the head's classes."""
     labels = arguments.get("labels")
     if labels is None:
         return

@@ -4,14 +4,14 @@ import keras
 
 
 def layers_by_path(model):
-    """All layers of a model, the outer ones before those that they hold.
+    """All layers of a model, outer layers before inner ones.
 
     Args:
         model: keras.Layer.
 
     Returns:
-        dict of str, attribute names joined by "/", to keras.Layer. A layer
-        that others share has one path.
+        dict from str, attribute names joined by "/", to keras.Layer. A shared
+        layer has one path.
     """
     return {path: layer for path, layer, _ in walk_layers(model)}
 
@@ -44,10 +44,10 @@ def inner_layers(layer):
 
 
 def set_trainable(layer, trainable):
-    """Set `trainable` of a layer and of all that is in it by now.
+    """Set `trainable` of a layer and of all its present inner layers.
 
-    The argument of a layer's constructor does not reach what is made after it,
-    and Keras passes over an attribute that is set to the value it has.
+    The constructor's argument does not reach layers made later, and Keras skips
+    an assignment of the same value.
     """
     for part in (layer, *layers_by_path(layer).values()):
         part.trainable = not trainable

@@ -1,11 +1,11 @@
-"""Frozen, quantized and adapted layers of a model, as its config keeps them.
+"""Frozen, quantized and adapted layers in a model's config.
 
-When Keras saves a model that rebuilds its layers from its config, it stores
-one `trainable` flag and one precision for the whole model. The functions here
-store which layers and weights differ.
+For a model that rebuilds its layers from its config, Keras stores one
+`trainable` flag and one precision. The functions here store the layers and
+weights that differ.
 
-COMPATIBILITY: `_trainable_variables` of a layer of Keras 3, the weights of its
-own that it made trainable, is undocumented.
+COMPATIBILITY: `_trainable_variables` of a layer of Keras 3, its own weights
+created as trainable, is undocumented.
 """
 
 import keras
@@ -19,7 +19,7 @@ from xlnet_tf.weights.lora.model import adaptable_layers
 from xlnet_tf.weights.lora.model import adapters_in
 from xlnet_tf.weights.lora.model import lora_groups
 
-# Keys of a config, left out where nothing differs.
+# Keys of a config, omitted if nothing differs.
 STATE_KEYS = (
     "trainable_layers",
     "quantized_layers",
@@ -29,18 +29,18 @@ STATE_KEYS = (
 
 
 def layer_state(model):
-    """State of layers that a config keeps besides `trainable` and `dtype`.
+    """State of layers for a config, besides `trainable` and `dtype`.
 
     Args:
         model: keras.Layer, built.
 
     Returns:
         dict of some of `STATE_KEYS`: `trainable_layers`, dict of path to
-        `trainable` where it is not that of the layer around;
-        `quantized_layers`, list of dicts of `mode`, `config` and `layers`,
-        their paths; `lora_layers`, list of dicts of `rank`, `alpha` and
-        `layers`; and `trainable_weights`, dict of path to `trainable` where it
-        is not that of the layer.
+        `trainable` if it differs from the outer layer's; `quantized_layers`,
+        list of dicts of `mode`, `config` and `layers`, their paths;
+        `lora_layers`, list of dicts of `rank`, `alpha` and `layers`; and
+        `trainable_weights`, dict of path to `trainable` if it differs from the
+        layer's.
     """
     trainable, quantized, weights = {}, [], _trainable_weights("", model)
     for path, layer, around in walk_layers(model):
@@ -59,13 +59,13 @@ def layer_state(model):
         else:
             group = {"mode": mode, "config": config, "layers": [path]}
             quantized.append(group)
-    found = trainable, quantized, lora_groups(model), weights
-    state = dict(zip(STATE_KEYS, found, strict=True))
+    parts = trainable, quantized, lora_groups(model), weights
+    state = dict(zip(STATE_KEYS, parts, strict=True))
     return {key: value for key, value in state.items() if value}
 
 
 def _trainable_weights(prefix, layer):
-    """dict of the paths of a layer's own weights, where they differ from it."""
+    """dict by path of a layer's own weights that differ from it."""
     is_adapted = getattr(layer, "lora_enabled", False)
     return {
         prefix + weight.name: weight.trainable
@@ -77,12 +77,13 @@ def _trainable_weights(prefix, layer):
 
 
 def restore_layer_state(model, config):
-    """Freeze, quantize and adapt the layers that a config says, if they exist.
+    """Freeze, quantize and adapt the layers in a config, if they exist.
 
     Args:
         model: keras.Layer, built. Weights of quantized layers are read
             afterwards.
-        config: dict of a config with `trainable` and what `layer_state` gave.
+        config: dict of a config with `trainable` and the result of
+            `layer_state`.
     """
     layers = layers_by_path(model)
     for group in config.get("quantized_layers", ()):

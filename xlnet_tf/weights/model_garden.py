@@ -1,15 +1,15 @@
-"""Model Garden's TensorFlow 2 checkpoints, read.
+"""Reader of Model Garden's TensorFlow 2 checkpoints.
 
-Of `XLNetBase`, `XLNetPretrainer`, `XLNetClassifier` and `XLNetSpanLabeler` of
-`official.nlp`. A checkpoint names a variable by the shortest path to it from
-the object that was saved: `encoder/...`, `model/_network/...` and others for
-the same variable. But it also holds the graph of all objects, in which every
-path can be followed; so the network is searched there.
+They hold `XLNetBase`, `XLNetPretrainer`, `XLNetClassifier` or
+`XLNetSpanLabeler` of `official.nlp`. A checkpoint names a variable by its
+shortest path from the saved object: `encoder/...`, `model/_network/...` and
+others for the same variable. It also has the graph of all objects, with every
+path; the network is searched there.
 
-Paths are written as in the keys of a checkpoint, where ".S" is a slash in a
-name. Biases and segment encodings are stacked over layers, `[L, N, H]` and
-`[L, 2, N, H]`; tied biases have no layer axis. Kernels have our shapes but for
-the output projection, which is `[N, H, D]`.
+Paths have the form of a checkpoint's keys, with ".S" for a slash in a name.
+Biases and segment encodings are stacked over layers, `[L, N, H]` and `[L, 2, N,
+H]`; tied biases have no layer axis. Kernels have our shapes, except the output
+projection: `[N, H, D]`.
 """
 
 import warnings
@@ -88,7 +88,7 @@ _SEQUENCE = {
     **dense("head/summary_dense", "classifier/dense"),
     **dense("head/logits_dense", "classifier/out_proj"),
 }
-# Paths relative to the model that holds the network, by our names of tasks.
+# Paths relative to the model around the network, by our names of tasks.
 HEAD_TABLES = {
     "XLNetPretrainer": {
         "head/bias": Place("_masked_lm/output_bias.Sbias"),
@@ -112,10 +112,10 @@ HEAD_TABLES = {
 
 
 class ModelGardenSource(TensorFlowSource):
-    """A checkpoint of Model Garden's, pretrained or fine-tuned.
+    """A checkpoint of Model Garden, pretrained or fine-tuned.
 
-    Of the classes of `official.nlp.modeling`, written by their trainers,
-    `tf.train.Checkpoint` or `save_weights`.
+    It holds a class of `official.nlp.modeling` and was written by their
+    trainers, `tf.train.Checkpoint` or `save_weights`.
 
     Args:
         checkpoint: TensorFlowCheckpoint.
@@ -175,7 +175,7 @@ class ModelGardenSource(TensorFlowSource):
                 heads.append(Head(task, {"inner_dim": inner_dim}))
             elif "head/logits_dense/kernel" in shapes:
                 width = shapes["head/logits_dense/kernel"][-1]
-                # No file says which token is read; Model Garden's trainers use
+                # No file stores the summary token; Model Garden's trainers use
                 # the last one.
                 arguments = {"summary": "last"}
                 if task == "XLNetTextClassifier":
@@ -212,7 +212,7 @@ class ModelGardenSource(TensorFlowSource):
         return self._graph.tensor(self._network, path) or self._prefix + path
 
     def _absent(self):
-        """Paths of weights that a model has only where it was given inputs."""
+        """Paths of weights that a model has only with certain inputs."""
         return [
             path
             for path in (_MASK, _SEGMENTS)
@@ -258,8 +258,7 @@ def _read_parameters(file):
         )
     for key in (*_FIELDS.values(), *_OTHER_KEYS):
         if isinstance(encoder.get(key), (dict, list)):
-            # Not shown, because nested aliases would fill the memory if
-            # expanded.
+            # Not shown, because expanded nested aliases would fill the memory.
             raise ValueError(
                 f"{file}: task.model.encoder.xlnet.{key} must be one value."
             )

@@ -2,7 +2,8 @@
 
 `config.json`, `metadata.json`, `model.weights.h5`; for a task `task.json` and
 `task.weights.h5`; `preprocessor.json`; `tokenizer.json` and
-`assets/tokenizer/vocabulary.spm`. Beyond it, `SHA256SUMS` of all of them.
+`assets/tokenizer/vocabulary.spm`. In addition there is `SHA256SUMS` of all
+files.
 """
 
 import re
@@ -53,14 +54,14 @@ TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "assets/tokenizer/vocabulary.spm"
 # Version of the format, in `config.json` and `preprocessor.json`.
 PRESET_VERSION = 1
-# The registered names of the backbones, and the classes of their configs.
+# Registered names of the backbones, and the classes of their configs.
 CONFIGS = {
     "xlnet_tf>XLNetBackbone": XLNetConfig,
     "xlnet_tf>BertBackbone": BertConfig,
 }
-# Names of the arrays of a layer begin with it.
+# Names of a layer's arrays begin with this.
 _LAYER = re.compile(r"block_(\d+)/")
-# Fields of a config that decide the shapes of weights.
+# Fields of a config that define the shapes of weights.
 _SIZES = (
     "vocabulary_size",
     "num_layers",
@@ -73,7 +74,7 @@ _SIZES = (
     "num_segments",
     "relative_position_buckets",
 )
-# Files that may not remain from another model; a tokenizer may.
+# Files that must not remain from another model; a tokenizer may.
 _FILES_OF_A_MODEL = (
     ADAPTERS_FILE,
     CHECKSUMS_FILE,
@@ -156,7 +157,7 @@ class PresetSource(WeightSource):
         backbone = backbone_of(model)
         saved = self.config()
         file = self._existing(MODEL_WEIGHTS_FILE)
-        # Keras would fill tied biases with those of the first layer.
+        # Keras would fill tied biases with the first layer's biases.
         names = _SIZES if strict else ("untie_biases",)
         check_fields(file, saved.to_dict(), backbone.config.to_dict(), names)
         _restore_layer_state(backbone, self.path / CONFIG_FILE)
@@ -182,7 +183,7 @@ def _restore_layer_state(model, file):
 
 
 def _saved(file):
-    """The dict of a file that Keras can make an object of."""
+    """The dict in a file from which Keras can make an object."""
     values = read_json_object(file)
     is_whole = isinstance(values.get("config"), dict) and isinstance(
         values.get("registered_name"), str
@@ -205,7 +206,7 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
         dtype: str, "float32" or "float16".
 
     Raises:
-        ValueError: the model has weights that have no place in a preset.
+        ValueError: the model has weights without a place in a preset.
     """
     if dtype not in ("float32", "float16"):
         raise ValueError(f"`dtype` must be float32 or float16, not {dtype!r}.")
@@ -233,17 +234,17 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
 
 
 def describe(model, directory, tokenizer=None):
-    """Write the files of a preset but for its weights.
+    """Write the files of a preset except its weights.
 
     Args:
         model: a backbone, or a task around one.
         directory: path.
-        tokenizer: see `save_preset`; None: none is written.
+        tokenizer: see `save_preset`; None for no tokenizer.
     """
     backbone = backbone_of(model)
     if backbone is not model:
         task = _serialized(model)
-        # It has files of its own, and the vocabulary is large.
+        # It has its own files, and the vocabulary is large.
         task["config"]["preprocessor"] = None
         write_json(directory / TASK_FILE, task)
     if tokenizer is not None:
@@ -262,7 +263,7 @@ def describe(model, directory, tokenizer=None):
 
 
 def _refuse_other_weights(model):
-    """Refuse a task with weights of a derived class, which would be lost."""
+    """Refuse a task with additional weights, which would be lost."""
     backbone = backbone_of(model)
     if backbone is model:
         return
@@ -281,13 +282,13 @@ def _refuse_other_weights(model):
 
 
 def _serialized(model):
-    """dict that Keras can make the model of, with its adapters merged."""
+    """dict for Keras to make the model from, with merged adapters."""
     values = keras.saving.serialize_keras_object(model)
     return {**values, "config": config_without_lora(values["config"])}
 
 
 def _keep_tokenizer(old, new):
-    """Copy the tokenizer of the model that was there before."""
+    """Copy the tokenizer of the earlier model."""
     for name in (TOKENIZER_FILE, VOCABULARY_FILE):
         if (old / name).is_file():
             (new / name).parent.mkdir(parents=True, exist_ok=True)
@@ -297,7 +298,7 @@ def _keep_tokenizer(old, new):
 def write_tokenizer(tokenizer, path):
     """Write `tokenizer.json` and `assets/tokenizer/vocabulary.spm`.
 
-    Links in place of these folders are replaced: what they lead to belongs to
+    Links in place of these folders are replaced: their targets belong to
     others.
 
     Args:
@@ -324,7 +325,7 @@ def _load_weights(model, file, strict):
         with local_copy(file) as local:
             _check_layers(model, local, file, strict)
             model.load_weights(local, skip_mismatch=not strict)
-    # A TypeError of names of arrays that are no text.
+    # A TypeError for array names that are not text.
     except (OSError, KeyError, TypeError) as error:
         raise ValueError(
             f"{file} is damaged or not a weights file: {in_a_line(error)}."
@@ -344,7 +345,7 @@ def _load_weights(model, file, strict):
 
 
 def _check_layers(model, local, file, strict):
-    """Refuse layers that the model lacks, which Keras passes over."""
+    """Refuse layers that the model lacks; Keras would skip them."""
     with open_arrays(local) as arrays:
         layers = {match[1] for match in map(_LAYER.match, arrays) if match}
     num_layers = len(getattr(model, "blocks", layers))

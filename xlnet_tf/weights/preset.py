@@ -1,4 +1,4 @@
-"""Directories that hold a model: the formats that `from_preset` reads."""
+"""Directories of models, in all formats of `from_preset`."""
 
 import os
 import re
@@ -21,10 +21,10 @@ from xlnet_tf.weights.source import RELEASED_CONFIG_FILE
 from xlnet_tf.weights.tensor_files import open_archive
 from xlnet_tf.weights.tensor_files import save_weights
 
-# Written by Model Garden's trainer beside its checkpoints.
+# Written by Model Garden's trainer next to its checkpoints.
 PARAMETERS_FILE = "params.yaml"
 
-# A mixin of Keras models, for type checkers one of them.
+# A mixin of Keras models; for type checkers, a Keras model.
 if TYPE_CHECKING:
     from keras import Model as _Model
 else:
@@ -51,37 +51,37 @@ class Preset(_Model):
         """Make a model from a directory.
 
         The format is detected: the released files (`xlnet_config.json` and a
-        TensorFlow 1 checkpoint), a checkpoint of Model Garden beside such a
+        TensorFlow 1 checkpoint), a checkpoint of Model Garden with such a
         config or its `params.yaml`, Hugging Face's (`config.json` with
         `model.safetensors`, its shards, or `pytorch_model.bin`), or the files
-        of `save_to_preset`. `gelu` becomes the form that the source computed:
-        "tanh" for the release, "erf" for Hugging Face's "gelu".
+        of `save_to_preset`. `gelu` is set to the source's form: "tanh" for the
+        release, "erf" for Hugging Face's "gelu".
 
-        A task takes its head from the directory if that has one of its kind
-        and the arguments fit; else it gets a new head.
+        A task loads its head from the directory if there is one of its kind and
+        the arguments fit. Otherwise it gets a new head.
 
-        Layers that were frozen or quantized when `save_to_preset` wrote the
-        directory still are. LoRA is merged into these weights: the model that
-        is read has none, and nothing of its backbone is frozen. To train all,
-        set `model.trainable` to False and then to True: Keras passes over a
-        value that it has.
+        Layers that were frozen or quantized at `save_to_preset` stay so. LoRA
+        is merged into the weights: the loaded model has no adapters, and no
+        layer of its backbone is frozen. To train all layers, set
+        `model.trainable` to False and then to True: Keras skips an assignment
+        of the same value.
 
         Args:
             path: str or path of a directory, of a TensorFlow checkpoint's
-                prefix with `xlnet_config.json` beside it, or of the output of
-                a run; hf://OWNER/NAME; or the name of a model that comes with
-                the package, "xlnet_tiny_en".
-            load_weights: bool, whether to read the weights or leave the
-                initial ones. Default True.
+                prefix next to `xlnet_config.json`, or of a run's output;
+                hf://OWNER/NAME; or the name of the model in the package,
+                "xlnet_tiny_en".
+            load_weights: bool, whether to read the weights or keep the initial
+                ones. Default True.
             dtype: str or dtype policy, such as "mixed_bfloat16".
-            head: str, which of several heads of the kind to take, such as
-                "mnli" for the released `classification_mnli`.
-            strict: bool. If False, weights that fit are loaded and a warning
+            head: str, name among several heads of the kind, such as "mnli" for
+                the released `classification_mnli`.
+            strict: bool. If False, fitting weights are loaded and a warning
                 lists the rest. Default True.
-            verify: bool, whether to compare the files with the `SHA256SUMS`
-                beside them, if there is one. Default True.
+            verify: bool, whether to compare the files with the directory's
+                `SHA256SUMS`, if there is one. Default True.
             **overrides: fields of the config to replace; other names are
-                arguments of the class. `dropout` is the head's too, as
+                arguments of the class. `dropout` also sets the head's rate, as
                 released.
 
         Returns:
@@ -89,8 +89,8 @@ class Preset(_Model):
 
         Raises:
             FileNotFoundError: if the directory or a file in it is missing.
-            ValueError: if it holds no known model, one that does not fit, or
-                a file that is not as it was written.
+            ValueError: if it has no known model, a model that does not fit, or
+                a changed file.
         """
         source = open_source(path)
         with source.checked(load_weights, verify):
@@ -129,15 +129,15 @@ class Preset(_Model):
 
     @classmethod
     def for_source(cls, source, head, **overrides):
-        """Make a model for the weights of a source, not yet filled.
+        """Make an unfilled model for the weights of a source.
 
         Args:
             source: WeightSource.
-            head: str, which of several heads, or None.
+            head: str, name among several heads, or None.
             **overrides: see `from_preset`, and `dtype`.
 
         Returns:
-            (model of this class, Head to take, or None for a new one).
+            (model of this class, Head to load, or None for a new one).
         """
         raise NotImplementedError
 
@@ -147,14 +147,14 @@ class Preset(_Model):
         tokenizer: Any = None,
         dtype: str = "float32",
     ) -> None:
-        """Write the model to a directory that `from_preset` reads.
+        """Write the model to a directory for `from_preset`.
 
-        A model that was there is replaced as a whole; files of others stay.
-        `SHA256SUMS` lists the digests of what was written.
+        An earlier model is replaced completely; other files stay. `SHA256SUMS`
+        lists the digests of the written files.
 
-        Adapters (LoRA) are merged into the weights. They are written beside
-        them too, alone, as `adapters.lora.h5`: `load_lora_weights` reads them
-        into the model that they were trained for.
+        Adapters (LoRA) are merged into the weights. They are also written
+        separately to `adapters.lora.h5`: `load_lora_weights` reads them into
+        the model of their training.
 
         Args:
             path: str or path of a directory, made if missing;
@@ -165,7 +165,7 @@ class Preset(_Model):
                 Weights are read back as float32, rounded to 11 bits.
 
         Raises:
-            ValueError: if a weight is beyond what `dtype` holds.
+            ValueError: if a weight is out of the range of `dtype`.
             OSError: if it cannot be written or uploaded.
         """
         if is_model_of_hub(path):
@@ -181,7 +181,7 @@ class Preset(_Model):
         zipped: bool | None = None,
         **kwargs,
     ) -> None:
-        """Write the model to a `.keras` file, as Keras does.
+        """Write the model to a `.keras` file, in Keras' format.
 
         On a local disk the file appears whole, or what was there stays.
 
@@ -204,7 +204,7 @@ class Preset(_Model):
         overwrite: bool = True,
         max_shard_size: float | None = None,
     ) -> None:
-        """Write the weights to a `.weights.h5` file, as Keras does.
+        """Write the weights to a `.weights.h5` file, in Keras' format.
 
         On a local disk the file appears whole, or what was there stays. It is
         made in memory.
@@ -225,11 +225,11 @@ class Preset(_Model):
 
 
 def _replaced_whole(filepath, ending, overwrite):
-    """Path of a local file that may be replaced; None for Keras to decide."""
+    """Path of a local file that may be replaced; None to leave it to Keras."""
     is_path = isinstance(filepath, (str, os.PathLike))
     if not is_path or "://" in os.fspath(filepath):
         return None
-    path = as_path(filepath).resolve()  # what a link leads to is replaced
+    path = as_path(filepath).resolve()  # a link's target is replaced
     is_free = overwrite or not path.exists()
     return path if path.name.endswith(ending) and is_free else None
 
@@ -242,10 +242,10 @@ def split_overrides(source, overrides):
         overrides: dict, see `Preset.from_preset`.
 
     Returns:
-        (config of the source with fields replaced, dict of arguments).
+        (config of the source with replaced fields, dict of arguments).
 
     Raises:
-        ValueError: if a field is one of another model's config.
+        ValueError: if a field belongs to another model's config.
     """
     config = source.config()
     names = config_fields()
@@ -264,15 +264,15 @@ def open_source(path, config_file=None):
 
     Args:
         path: str or path, see `Preset.from_preset`.
-        config_file: str or path of the config of a TensorFlow checkpoint, if
-            it does not lie beside it as `xlnet_config.json`.
+        config_file: str or path of a TensorFlow checkpoint's config, if it is
+            not `xlnet_config.json` in the same directory.
 
     Returns:
         WeightSource.
 
     Raises:
         FileNotFoundError: if there is no such directory, or no config.
-        ValueError: if it holds no known model.
+        ValueError: if it has no known model.
     """
     path = as_model_path(path)
     _refuse_lost_links(path)
@@ -280,7 +280,7 @@ def open_source(path, config_file=None):
 
 
 def _refuse_lost_links(path):
-    """Refuse links to no file: the model would be read without that file."""
+    """Refuse broken links: the model would be read without the file."""
     if is_remote(path) or not path.is_dir():
         return
     for file in [*path.iterdir(), path / own.VOCABULARY_FILE]:
@@ -293,7 +293,7 @@ def _refuse_lost_links(path):
 
 
 def detect(path, config_file=None):
-    """The format of a model directory.
+    """Detect the format of a model directory.
 
     Args:
         path: path of a directory or of a TensorFlow checkpoint's prefix.
@@ -305,7 +305,7 @@ def detect(path, config_file=None):
 
     Raises:
         FileNotFoundError: if there is no such directory.
-        ValueError: if it holds no known model.
+        ValueError: if it has no known model.
     """
     # The working directory is a path without a name.
     index = path.parent / f"{path.name}.index"
@@ -350,7 +350,7 @@ def detect(path, config_file=None):
     elif (path / PARAMETERS_FILE).is_file():
         return "tensorflow"
     elif any(f.name.endswith(".index") for f in path.iterdir()):
-        return "tensorflow"  # which misses its config, or is another model's
+        return "tensorflow"  # without its config, or of another model
     raise ValueError(
         f"{path} holds no model that is known: expected "
         f"{RELEASED_CONFIG_FILE} with xlnet_model.ckpt.*, Hugging Face's "
@@ -364,8 +364,7 @@ def read_config(path):
     return open_source(path).config()
 
 
-# A format is imported when a directory has it: TensorFlow and safetensors are
-# not needed for our own.
+# A format is imported on use: our own needs neither TensorFlow nor safetensors.
 
 
 def _open_preset(path, config_file):
@@ -402,7 +401,7 @@ def _open_tensorflow(path, config_file):
     return kind(checkpoint, found[0])
 
 
-# Result of `detect` -> function of the path and the config's file.
+# From the result of `detect` to a function of the path and the config file.
 FORMATS = {
     "own": _open_preset,
     "hugging_face": _open_hugging_face,

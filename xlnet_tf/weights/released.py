@@ -1,4 +1,4 @@
-"""The released TensorFlow 1 checkpoints, read and written.
+"""Reader and writer of the released TensorFlow 1 checkpoints.
 
 Names and layouts follow zihangdai/xlnet. Biases and segment encodings are
 stacked over layers there, `[L, N, H]` and `[L, 2, N, H]`; tied biases have no
@@ -38,7 +38,7 @@ _SLOTS = re.compile(
     r"(.*/)?(adam_[mv]|Adam(_1)?|Momentum|ExponentialMovingAverage"
     r"|beta[12]_power(_\d+)?|global_step|learning_rate)(/.*)?"
 )
-# Arguments that the released code takes from its flags, and our defaults.
+# Arguments that are flags in the released code, and our defaults.
 _OPTIONS = {"labels": None, "summary": "last", "num_starts": 5, "num_ends": 5}
 _READ_AS = {
     "XLNetMultiLabelClassifier": "XLNetTextClassifier",
@@ -48,7 +48,7 @@ _HEADS = re.compile(
     r"lm_loss/|seq(ue|u)n[ec]+_summary|classification|regression"
     r"|logits/dense/|(start|end)_logits/|answer_class/"
 )
-# As the released code spells it, and as others corrected it.
+# The released spelling, and the corrected one of others.
 _SUMMARIES = ("sequnece_summary", "sequence_summary")
 
 
@@ -60,7 +60,7 @@ class ReleasedSource(TensorFlowSource):
         config_file: path of its `xlnet_config.json`.
 
     Raises:
-        ValueError: if it is not the checkpoint of an XLNet.
+        ValueError: if it is not a checkpoint of an XLNet.
     """
 
     kind = "released TensorFlow 1 checkpoint"
@@ -68,7 +68,7 @@ class ReleasedSource(TensorFlowSource):
 
     def __init__(self, checkpoint, config_file):
         super().__init__(checkpoint, config_file)
-        # "model/" in the release; an outer scope is the user's.
+        # "model/" in the release; an outer scope comes from the user.
         self.scope = check_is_xlnet(checkpoint).removesuffix(_TABLE)
         self.outer = self.scope.removesuffix("model/")
 
@@ -122,16 +122,16 @@ class ReleasedSource(TensorFlowSource):
 
 
 def check_is_xlnet(checkpoint):
-    """Refuse the checkpoint of another model.
+    """Refuse a checkpoint of another model.
 
     Args:
         checkpoint: TensorFlowCheckpoint.
 
     Returns:
-        str, the name of its table of embeddings.
+        str, name of the embedding table.
 
     Raises:
-        ValueError: if it is not the checkpoint of an XLNet.
+        ValueError: if it is not a checkpoint of an XLNet.
     """
     tables = [name for name in checkpoint.shapes if name.endswith(_TABLE)]
     if len(tables) == 1:
@@ -201,7 +201,7 @@ def head_tables(name="", scope="model/", summary=_SUMMARIES[0]):
     """The released name of every variable of every head.
 
     Args:
-        name: str, the rest of `classification_` or `regression_`.
+        name: str, the name after `classification_` or `regression_`.
         scope: str, the scope around `transformer/`.
         summary: str, scope of the summary.
 
@@ -243,7 +243,7 @@ def head_weights(
 ):
     """list of Weight of a task's head; see `head_tables`.
 
-    `of_task` names the task that it is the head of, where that is another.
+    `of_task` is the head's task, if it is another.
 
     Raises:
         ValueError: if the released code has no such head.
@@ -265,23 +265,23 @@ def _no_head(task):
 
 
 def save_tf1(model, path, tokenizer=None, name="task"):
-    """Write a directory that the released code reads.
+    """Write a directory for the released code.
 
-    `xlnet_config.json`, `xlnet_model.ckpt.*` and `spiece.model`. Fields that
-    the released config lacks are added under our names. The released code
-    always computes the tanh form of GELU, and takes from flags which summary is
-    read, how many answers are kept, and the names of classes: a warning lists
-    what is not kept. `SHA256SUMS` lists the digests of what was written.
+    The files are `xlnet_config.json`, `xlnet_model.ckpt.*` and `spiece.model`.
+    Fields that the released config lacks are added by our names. The released
+    code always computes the tanh form of GELU. The summary, the number of
+    answers and the names of classes are flags there. A warning lists lost
+    settings. `SHA256SUMS` lists the digests of the written files.
 
     Args:
         model: XLNetBackbone, or a task around one.
         path: str or path of a directory, made if missing.
         tokenizer: object with `model_proto` (bytes), or None.
-        name: str, the rest of `classification_` or `regression_`.
+        name: str, the name after `classification_` or `regression_`.
 
     Raises:
-        ValueError: if the released code has no such head, or the directory
-            holds a preset or the checkpoint of a step.
+        ValueError: if the released code has no such head, or the directory has
+            a preset or the checkpoint of a step.
     """
     path = as_path(path)
     check_writable(model)
@@ -319,14 +319,14 @@ def save_tf1(model, path, tokenizer=None, name="task"):
 
 
 def _is_of_a_model(name):
-    """Whether a file belongs to a model that was there before."""
+    """Whether a file belongs to an earlier model."""
     return name in (CHECKSUMS_FILE, RELEASED_CONFIG_FILE) or name.startswith(
         (f"{CHECKPOINT_NAME}.index", f"{CHECKPOINT_NAME}.data-")
     )
 
 
 def _check_options(task, path):
-    """Refuse heads computed otherwise in the released code; warn of options."""
+    """Refuse heads with another computation there; warn of options."""
     arguments = head_of(task).arguments
     if "projection" in arguments:
         # The released code has no activation without the dense layer.

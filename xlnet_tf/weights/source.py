@@ -1,4 +1,4 @@
-"""Models in other formats, and filling a model with their weights.
+"""Models in other formats, and the transfer of their weights.
 
 No class of model is imported: a head is identified by the name of its task, and
 a variable by its path (`table.py`).
@@ -14,12 +14,12 @@ from data_pipeline.base.files import as_path
 from xlnet_tf.weights.layer_state import STATE_KEYS
 from xlnet_tf.weights.table import by_name
 
-# A directory with this file holds a model in the released format.
+# A directory with this file has a model in the released format.
 RELEASED_CONFIG_FILE = "xlnet_config.json"
 _LONGEST_NAME = 120
-# More names would make a message too long to read.
+# More names would make a message too long.
 _NAMES_SHOWN = 40
-# Of tasks, and their defaults; files of others do not have them.
+# Arguments of tasks, and their defaults; other formats lack them.
 _SETTINGS = {
     "threshold": 0.5,
     "null_threshold": None,
@@ -28,7 +28,7 @@ _SETTINGS = {
     "next_sentence_weight": 0.0,
     "segment_length": None,
 }
-# Arguments that every task has; all others belong to its head.
+# Arguments of every task; all others belong to its head.
 _NOT_OF_THE_HEAD = (
     "backbone",
     "name",
@@ -46,7 +46,7 @@ class Head(NamedTuple):
     Attributes:
         task: str, name of our class.
         arguments: dict, arguments of its constructor that fit the weights.
-        name: str, which of several heads of a kind this is, or "".
+        name: str, name among several heads of a kind, or "".
     """
 
     task: str
@@ -55,11 +55,11 @@ class Head(NamedTuple):
 
 
 class WeightSource:
-    """A model in some format. Formats derive from this.
+    """A model in some format; base class of the formats.
 
     Attributes:
         kind: str, name of the format in messages.
-        path: path that messages name.
+        path: path for messages.
         gelu: str or None, the reason for the config's `gelu`.
     """
 
@@ -72,14 +72,14 @@ class WeightSource:
         raise NotImplementedError
 
     def heads(self):
-        """list of Head: every head whose weights the source holds."""
+        """list of Head: all heads with weights in the source."""
         raise NotImplementedError
 
     def main_head(self, name=None):
-        """The Head the model was saved with, or None for the backbone alone.
+        """The saved model's Head, or None for only a backbone.
 
         Args:
-            name: str, which of several heads, or None.
+            name: str, name among several heads, or None.
 
         Raises:
             ValueError: if there are several to choose from.
@@ -111,29 +111,29 @@ class WeightSource:
         raise NotImplementedError
 
     def head_weights(self, task, head):
-        """list of Weight of a task's head, as the Head `head` has them."""
+        """list of Weight of a task's head, for the source's Head `head`."""
         raise NotImplementedError
 
     def new_head_weights(self, model):
-        """list of Weight of a new head that the source has without one."""
+        """list of Weight for a new head that the source provides anyway."""
         return []
 
     def is_leftover(self, name):
-        """Whether a tensor is not the model's: optimizer slots, counters."""
+        """Whether a tensor is no weight: optimizer slots, counters."""
         raise NotImplementedError
 
     def directory(self):
-        """Path of the directory that the files are in."""
+        """Path of the files' directory."""
         return as_path(self.path)
 
     def stored_bytes(self):
-        """int, the bytes of the files of weights of the backbone."""
+        """int, bytes of the backbone's weight files."""
         raise NotImplementedError
 
     def check_size(self):
-        """Refuse a config of a far larger model than the files hold.
+        """Refuse a config of a far larger model than the files contain.
 
-        Before memory is taken for it.
+        This comes before memory is allocated.
 
         Raises:
             ValueError: with both numbers.
@@ -146,24 +146,24 @@ class WeightSource:
         )
 
     def verify(self):
-        """Compare the files with the `SHA256SUMS` beside them, if any.
+        """Compare the files with the directory's `SHA256SUMS`, if any.
 
         Raises:
-            ValueError: if one is not as it was written.
+            ValueError: if a file was changed.
         """
         verify_checksums(self.directory())
 
     @contextlib.contextmanager
     def checked(self, weights=True, verify=True):
-        """Context in which a model is made from the source.
+        """Context for making a model from the source.
 
         Args:
             weights: bool, whether the weights are read.
             verify: bool, see `verify`.
 
         Raises:
-            ValueError: if the files are damaged, do not belong together, or
-                were replaced meanwhile.
+            ValueError: if the files are damaged, do not belong together, or are
+                replaced meanwhile.
         """
         before = self._checksums()
         if verify and weights:
@@ -185,10 +185,10 @@ class WeightSource:
 
         Args:
             model: a backbone, or a task around one.
-            head: Head to take the task's head from, or None to leave it as it
-                is, but for `new_head_weights`.
-            strict: bool. If False, weights that fit are assigned, and a
-                warning lists the rest.
+            head: Head to load, or None to change only `new_head_weights` of the
+                task's head.
+            strict: bool. If False, fitting weights are assigned and a warning
+                lists the rest.
 
         Raises:
             ValueError: if tensors are missing, unexpected or of another shape;
@@ -197,8 +197,8 @@ class WeightSource:
         mask = getattr(backbone_of(model), "mask_embedding", None)
         shapes = self.shapes()
         weights = self.backbone_weights(backbone_of(model))
-        # A model that was never given targets, such as a fine-tuned one of the
-        # released code, has no mask embedding.
+        # A model without targets, such as a fine-tuned one of the released
+        # code, has no mask embedding.
         no_mask = [
             w for w in weights if w.variable is mask and w.name not in shapes
         ]
@@ -232,7 +232,7 @@ class WeightSource:
             )
 
     def _compare(self, weights):
-        """(list of Weight that fit, str that lists the others)."""
+        """(list of fitting Weight, str with the others)."""
         shapes = self.shapes()
         fitting, missing, other = [], [], []
         for weight in weights:
@@ -270,12 +270,12 @@ def backbone_of(model):
 
 
 def reads_query(model):
-    """Whether a model has targets of its own, bool; a backbone has none."""
+    """Whether a model has its own targets, bool; a backbone has none."""
     return getattr(model, "reads_query", False)
 
 
 def head_parameters(arguments, hidden_dim):
-    """About how many weights a head has, int.
+    """Approximate number of a head's weights, int.
 
     Args:
         arguments: dict, of the constructor of its task.
@@ -288,17 +288,17 @@ def head_parameters(arguments, hidden_dim):
 
 
 def check_size(path, num_parameters, stored_bytes):
-    """Refuse a model that the bytes of its files cannot fill.
+    """Refuse a model that is too large for its files.
 
     Args:
         path: path that the message names.
-        num_parameters: int, those of its config.
+        num_parameters: int, parameters by its config.
         stored_bytes: int.
 
     Raises:
         ValueError: with both numbers.
     """
-    # Half a byte per parameter, as for int4, and room for small models.
+    # Half a byte per parameter, as for int4, and a margin for small models.
     if num_parameters > 2 * stored_bytes + 2**20:
         raise ValueError(
             f"{path} does not fit its config: that describes a model of "
@@ -309,20 +309,20 @@ def check_size(path, num_parameters, stored_bytes):
 
 
 def check_fields(path, saved, now, names):
-    """Refuse a model of another config than a file was written for.
+    """Refuse a model with another config than a file's.
 
     Args:
         path: path that the message names.
         saved, now: dicts of the fields of both configs.
-        names: fields that may not differ.
+        names: fields that must be equal.
 
     Raises:
-        ValueError: with both values of all that differ.
+        ValueError: with both values of each different field.
     """
-    found = [name for name in names if saved.get(name) != now.get(name)]
-    if found:
+    different = [name for name in names if saved.get(name) != now.get(name)]
+    if different:
         before, given = (
-            ", ".join(f"{name}={values.get(name)}" for name in found)
+            ", ".join(f"{name}={values.get(name)}" for name in different)
             for values in (saved, now)
         )
         raise ValueError(
@@ -332,7 +332,7 @@ def check_fields(path, saved, now, names):
 
 
 def head_of(model):
-    """The Head of a task, by the name of its class; None for a backbone."""
+    """The Head of a task, by its class name; None for a backbone."""
     if backbone_of(model) is model:
         return None
     arguments = head_arguments(model.get_config())
@@ -340,17 +340,17 @@ def head_of(model):
 
 
 def head_arguments(config):
-    """The arguments of a task's head, of the dict of its `get_config`."""
+    """Arguments of a task's head, from its `get_config`."""
     return {k: v for k, v in config.items() if k not in _NOT_OF_THE_HEAD}
 
 
 def lost_settings(task, objective, classes):
-    """Settings that a format of others has no place for, list of str.
+    """Settings without a place in another format, list of str.
 
     Args:
-        task: model of a task that is written.
-        objective: str, the objective of a pretrainer that is read.
-        classes: dict of the name of a class to that as which it is loaded.
+        task: model of a task to write.
+        objective: str, objective of a loaded pretrainer.
+        classes: dict from the name of a class to its name when loaded.
     """
     config = task.get_config()
     lost = [
@@ -368,7 +368,7 @@ def lost_settings(task, objective, classes):
 
 
 def first_known(cls, names):
-    """The first of some names that a class or one it derives from has.
+    """First of some names among the names of a class and its bases.
 
     Args:
         cls: class of a task.
@@ -391,7 +391,7 @@ def _shortened(name):
 
 
 def _listed(names):
-    # Shortened: a name in a damaged file may be as long as the file.
+    # Shortened: a damaged file may contain a name of any length.
     names = list(dict.fromkeys(map(_shortened, names)))
     if len(names) > _NAMES_SHOWN:
         more = len(names) - _NAMES_SHOWN

@@ -1,8 +1,7 @@
-"""Tables from the variables of a model to the tensors of a format.
+"""Tables that map a model's variables to a format's tensors.
 
-A format is a table from the paths of our variables to the names that the
-format has for them, with their layouts. Reading, comparing and writing are the
-same for all formats.
+A format is a table from the paths of our variables to its names and layouts.
+Reading, comparing and writing are the same for all formats.
 """
 
 import re
@@ -12,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
-# Path of a variable without the name of the model and the scopes around it.
+# Path of a variable without the model's name and outer scopes.
 _RELATIVE_PATH = re.compile(
     r"(?:.*/)?"
     r"((?:token_embedding|block_\d+|shared_biases|(?:\w+_)?head"
@@ -23,13 +22,13 @@ _RELATIVE_PATH = re.compile(
 
 
 class Place(NamedTuple):
-    """Location in a format of one of our variables, or of one per layer.
+    """Location in a format for one of our variables, or one per layer.
 
     Attributes:
         name: str, the foreign name; "{}" stands for the number of the layer.
-        axes: tuple of int or None, which of our axes each foreign axis is.
+        axes: tuple of int or None, our axis for each foreign axis.
         leading_ones: int, foreign axes of length 1 before ours.
-        is_stacked: bool, whether all layers are one foreign tensor.
+        is_stacked: bool, whether one foreign tensor holds all layers.
     """
 
     name: str
@@ -39,7 +38,7 @@ class Place(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """One variable of ours, and where a format keeps it.
+    """One of our variables, and its location in a format.
 
     Attributes:
         name: str, the foreign name.
@@ -59,7 +58,7 @@ class Weight(NamedTuple):
 
     @property
     def foreign_shape(self):
-        """tuple of int, the shape that the format should have."""
+        """tuple of int, the expected shape in the format."""
         shape = tuple(self.variable.shape)
         if self.axes is not None:
             shape = tuple(shape[axis] for axis in self.axes)
@@ -78,7 +77,7 @@ class Weight(NamedTuple):
     def to_foreign(self):
         """Our variable in the layout of the format; one layer of a stack.
 
-        In float32, which these formats have, whatever the model computes in.
+        These formats store float32, whatever the model's precision.
         """
         value = ops.cast(self.variable.value, "float32")
         if self.axes is not None:
@@ -88,7 +87,7 @@ class Weight(NamedTuple):
 
 
 def variables_by_path(model):
-    """The variables of a model by their paths, relative to the model.
+    """Variables of a model by path, relative to the model.
 
     Args:
         model: a backbone, or a task around one.
@@ -97,15 +96,15 @@ def variables_by_path(model):
         dict of str, such as "block_3/attention/query_projection/kernel",
         "mask_embedding" or "head/logits_dense/kernel", to Keras variable.
     """
-    found = {}
+    variables = {}
     for variable in model.weights:
         if match := _RELATIVE_PATH.fullmatch(variable.path):
-            found[match[1]] = variable
-    return found
+            variables[match[1]] = variable
+    return variables
 
 
 def check_writable(model):
-    """Refuse variables that other formats have no place for.
+    """Refuse variables without a place in other formats.
 
     Args:
         model: a backbone, or a task around one.
@@ -135,8 +134,8 @@ def table_weights(backbone, table):
             the number of its layer. Biases have the paths of untied ones.
 
     Returns:
-        list of Weight. Tied biases have one Weight a layer, or a single one
-        without an axis of layers where the format stacks them.
+        list of Weight. Tied biases have one Weight per layer, or a single one
+        without an axis of layers if the format stacks them.
     """
     variables = variables_by_path(backbone)
     num_layers = backbone.config.num_layers
@@ -192,15 +191,15 @@ def table_head_weights(task, table):
 
 
 def tensors(weights):
-    """The tensors of a table in the layout of its format, one after the other.
+    """Yield the tensors of a table in the layout of its format.
 
-    Those that need no other layout share their memory with the model.
+    Tensors with our layout share their memory with the model.
 
     Args:
         weights: list of Weight.
 
     Yields:
-        (name, tensor); stacked layers are put together.
+        (name, tensor); stacked layers form one tensor.
     """
     for name, group in by_name(weights).items():
         if group[0].layer is None:

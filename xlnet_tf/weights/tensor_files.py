@@ -1,4 +1,4 @@
-"""Files of tensors: HDF5, safetensors and torch's own, read without trust."""
+"""Safe readers of untrusted tensor files: HDF5, safetensors, torch's own."""
 
 import contextlib
 import hashlib
@@ -25,12 +25,12 @@ from data_pipeline.base.models import as_model_path
 
 WEIGHTS_FILE = "model.safetensors"
 TORCH_FILE = "pytorch_model.bin"
-# Of a file of a thousand tensors 0.1 MB; a name takes 20 times its length.
+# A thousand tensors have a header of 0.1 MB; a name takes 20 times its length.
 _MOST_HEADER_BYTES = 2**24
 # The first version without a published bypass of `weights_only`, as in
 # CVE-2025-32434, CVE-2026-24747, and PYSEC-2026-139 of 2.10.
 _TORCH = (2, 11)
-# Errors of torch's unpickler, which makes only tensors, for damaged files.
+# Errors of torch's restricted unpickler for damaged files.
 _TORCH_DAMAGE = (
     pickle.UnpicklingError,
     struct.error,
@@ -76,7 +76,7 @@ class SafetensorsFiles:
             return handle.get_tensor(name)
         except SafetensorError as error:
             raise _damaged(file, error) from error
-        except (AttributeError, TypeError) as error:  # NumPy has no such type
+        except (AttributeError, TypeError) as error:  # a type unknown to NumPy
             dtype = handle.get_slice(name).get_dtype()
             raise ValueError(
                 f"{file}: the tensor {name} is of the type {dtype}, which is "
@@ -86,7 +86,7 @@ class SafetensorsFiles:
 
 
 def _check_header(file):
-    """Refuse a safetensors file with a header that fills the memory."""
+    """Refuse a safetensors file with a huge header."""
     with file.open("rb") as handle:
         size = int.from_bytes(handle.read(8), "little")
     check_length(f"the header of {file}", size, _MOST_HEADER_BYTES)
@@ -119,7 +119,7 @@ class TorchFiles:
                     file,
                     map_location="cpu",
                     weights_only=True,
-                    # Files that torch wrote before 2020 cannot be mapped.
+                    # Files by torch before 2020 cannot be mapped.
                     mmap=zipfile.is_zipfile(file),
                 )
             except _TORCH_DAMAGE as error:
@@ -141,14 +141,14 @@ def _damaged(file, error):
 
 
 def open_tensors(path):
-    """Open the weights of a directory, in the order Hugging Face prefers.
+    """Open the weights of a directory, in Hugging Face's order.
 
     Args:
         path: path of the directory.
 
     Returns:
         object with `shapes`, dict of str to tuple of int, and `read(name)`,
-        which gives an array.
+        which returns an array.
 
     Raises:
         FileNotFoundError: if there are no weights, or a shard is missing.
@@ -212,12 +212,12 @@ def open_arrays(file):
         file: path.
 
     Yields:
-        dict of str to h5py.Dataset, in the order of the file. None of them
-        is larger than the file or keeps its values elsewhere.
+        dict of str to h5py.Dataset, in the order of the file. No array is
+        larger than the file or stored elsewhere.
 
     Raises:
         OSError: if it is not an HDF5 file.
-        ValueError: if an array is not what it says.
+        ValueError: if an array has a false size or location.
     """
     import h5py  # as Keras does
 
@@ -234,16 +234,16 @@ class _Memory(io.BytesIO):
 
 @contextlib.contextmanager
 def written_arrays(file):
-    """Context of an HDF5 file that is made in memory, and then written.
+    """Context of an HDF5 file, made in memory and then written.
 
-    HDF5 itself crashes where a disk is full: it writes again whenever one of
-    its objects is freed.
+    HDF5 crashes on a full disk: it writes again whenever one of its objects is
+    freed.
 
     Args:
         file: path of a local file.
 
     Yields:
-        io.BytesIO, which h5py and `save_weights` of Keras write to.
+        io.BytesIO for h5py and Keras' `save_weights`.
     """
     memory = _Memory()
     yield memory
@@ -253,7 +253,7 @@ def written_arrays(file):
 class _Archive(io.BufferedWriter):
     """A file to write, with a name that Keras accepts.
 
-    Beside one with a path Keras makes a second file, where memory is short.
+    For a file with a path Keras may create a second file, if memory is short.
     """
 
     name = None
@@ -263,13 +263,13 @@ class _Archive(io.BufferedWriter):
 
 
 def open_archive(file):
-    """Open a `.keras` file to write, of which Keras makes the HDF5 in memory.
+    """Open a `.keras` file for writing, with Keras' HDF5 in memory.
 
     Args:
         file: path of a local file.
 
     Returns:
-        io.BufferedWriter, which `save` of Keras writes to.
+        io.BufferedWriter for Keras' `save`.
     """
     return _Archive(file.open("wb", buffering=0))
 
@@ -289,10 +289,10 @@ def store_as_float16(file):
     """Write the float32 arrays of an HDF5 file as float16, in place.
 
     Args:
-        file: path of a local file that Keras wrote.
+        file: path of a local file of Keras.
 
     Raises:
-        ValueError: if a value is beyond what float16 holds.
+        ValueError: if a value is out of float16's range.
     """
     import h5py
     import numpy as np
@@ -320,15 +320,15 @@ def store_as_float16(file):
 
 
 def check_arrays(file, size):
-    """Refuse an HDF5 file whose arrays are not what they say.
+    """Refuse an HDF5 file with false sizes or locations of arrays.
 
     Args:
-        file: binary file that can seek.
-        size: int, its bytes.
+        file: seekable binary file.
+        size: int, bytes of the file.
 
     Raises:
         OSError: if it is not an HDF5 file.
-        ValueError: if an array is larger than the file, or is elsewhere.
+        ValueError: if an array is larger than the file, or stored elsewhere.
     """
     import h5py
 
@@ -353,7 +353,7 @@ def _checked_arrays(file, handle, stored_bytes):
     try:
         handle.visititems_links(add_link)
         handle.visititems(add)
-    # h5py's errors for damage have nearly all types.
+    # h5py raises errors of nearly all types for damaged files.
     except (RuntimeError, LookupError, TypeError) as error:
         raise OSError(f"its arrays cannot be listed: {error}") from error
     for name, other in links.items():
@@ -366,7 +366,7 @@ def _checked_arrays(file, handle, stored_bytes):
 
 
 def _check_storage(file, stored_bytes, arrays):
-    """Refuse arrays that a reader would need more memory for than the file."""
+    """Refuse arrays that need more memory than the file's size."""
     declared = sum((x.size or 0) * x.dtype.itemsize for x in arrays.values())
     problem = None
     for name, array in arrays.items():
@@ -386,18 +386,18 @@ def _check_storage(file, stored_bytes, arrays):
 def digest_of_weights(path):
     """A short digest of the weight files in a directory.
 
-    Of HDF5 files only the names and values of arrays count: Keras writes times
-    and counters beside them, so that two files of the same weights differ.
-    JSON files, texts about the model, checksums and folders are left out.
+    For HDF5 files only names and values of arrays count: Keras also writes
+    times and counters, so that two files of the same weights differ. JSON
+    files, texts about the model, checksums and folders are left out.
 
     Args:
-        path: path of a directory, as `from_preset` takes it.
+        path: path of a directory, see `from_preset`.
 
     Returns:
         str, 16 hexadecimal digits.
 
     Raises:
-        ValueError: if an HDF5 file is larger than it can be.
+        ValueError: if an HDF5 file has an impossible size.
     """
     digest = hashlib.sha256()
     files = as_model_path(path).iterdir()
@@ -413,7 +413,7 @@ def digest_of_weights(path):
 
 
 def _add_values(file, digest):
-    """Add the arrays of an HDF5 file; False if it is none."""
+    """Add the arrays of an HDF5 file; False for other files."""
     try:
         with open_arrays(file) as arrays:
             for name, array in arrays.items():

@@ -1,7 +1,7 @@
-"""Reading the tensors of both kinds of TensorFlow checkpoint.
+"""Reader of both kinds of TensorFlow checkpoints.
 
 The names of variables are in `released.py` (TensorFlow 1, named by scope) and
-in `model_garden.py` (TensorFlow 2, named by the objects that hold them).
+in `model_garden.py` (TensorFlow 2, named by their objects).
 """
 
 import re
@@ -20,9 +20,9 @@ from xlnet_tf.weights.table import Place
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# The index of a large model has 100 KB, including the graph of objects.
+# A large model's index has 100 KB, including the graph of objects.
 _MOST_INDEX_BYTES = 2**26
-# A truncated data file raises IndexError; an absurd length, MemoryError.
+# A truncated data file raises IndexError, an absurd length MemoryError.
 _DAMAGE = (tf.errors.OpError, IndexError, ValueError, MemoryError)
 
 
@@ -67,7 +67,7 @@ class TensorFlowCheckpoint:
 
     @property
     def has_objects(self):
-        """bool, whether it holds the graph of objects of TensorFlow 2."""
+        """bool, whether it has TensorFlow 2's graph of objects."""
         return _OBJECT_GRAPH in self.shapes
 
     def read(self, name):
@@ -82,14 +82,14 @@ class TensorFlowCheckpoint:
             raise self.damaged(error) from error
 
     def damaged(self, error):
-        """The ValueError for a checkpoint that cannot be read."""
+        """The ValueError for an unreadable checkpoint."""
         return ValueError(
             f"{self.prefix} cannot be read as a TensorFlow checkpoint: {error}."
         )
 
 
 class ObjectGraph:
-    """The objects that a TensorFlow 2 checkpoint was made of.
+    """The objects in a TensorFlow 2 checkpoint.
 
     Args:
         checkpoint: TensorFlowCheckpoint.
@@ -127,11 +127,11 @@ class ObjectGraph:
         """Name of the tensor at the end of a path, or None.
 
         Args:
-            node: int, where the path begins.
-            path: str, as in the keys of a checkpoint.
+            node: int, begin of the path.
+            path: str, in the form of a checkpoint's keys.
         """
         for part in path.split("/"):
-            # As TensorFlow writes names into keys: "/" is ".S", "." is "..".
+            # In TensorFlow's keys "/" is ".S" and "." is "..".
             part = part.replace(".S", "/").replace("..", ".")
             node = self._children[node].get(part)
             if node is None:
@@ -139,7 +139,7 @@ class ObjectGraph:
         return self._names[node][0] if self._names[node] else None
 
     def parents(self, node):
-        """list of int: the objects that hold an object."""
+        """list of int: the parents of an object."""
         return [
             parent
             for parent, children in enumerate(self._children)
@@ -147,7 +147,7 @@ class ObjectGraph:
         ]
 
     def tensors_below(self, node):
-        """set of str: names of all tensors that an object holds."""
+        """set of str: names of all tensors below an object."""
         seen, waiting, found = {node}, [node], set()
         while waiting:
             node = waiting.pop()
@@ -159,7 +159,7 @@ class ObjectGraph:
 
 
 class TensorFlowSource(WeightSource):
-    """A source whose tensors are in a TensorFlow checkpoint.
+    """A source with tensors in a TensorFlow checkpoint.
 
     Args:
         checkpoint: TensorFlowCheckpoint.
@@ -204,10 +204,10 @@ def norm(ours, theirs):
 
 
 def _prefix(path):
-    """The prefix of a checkpoint; of a directory, that of the latest step."""
+    """Prefix of a checkpoint; in a directory, the latest step's."""
     if not path.is_dir():
         return str(path)
-    # Hidden ones are temporary files that a killed process left.
+    # Hidden files are temporary files of a killed process.
     found = [
         f.name.removesuffix(".index")
         for f in path.iterdir()

@@ -1,9 +1,9 @@
-"""Incremental forward passes, by the row that predicts the next token."""
+"""Incremental forward passes for each kind of predicting row."""
 
 from xlnet_tf.generation.decoders.bert import BertDecoder
 from xlnet_tf.generation.decoders.xlnet import XLNetDecoder
 
-# By `next_token` of the model, the row that predicts the next token.
+# Decoder by the model's `next_token`.
 DECODERS = {
     "query": XLNetDecoder,
     "content": XLNetDecoder,
@@ -12,7 +12,7 @@ DECODERS = {
 
 
 def make_decoder(model):
-    """The decoder of a model.
+    """Make the decoder of a model.
 
     Args:
         model: XLNetPretrainer or XLNetSeq2Seq.
@@ -21,7 +21,7 @@ def make_decoder(model):
         Decoder.
 
     Raises:
-        ValueError: if the objective of the model predicts no next token.
+        ValueError: if the model's objective cannot predict a next token.
     """
     if model.next_token is None:
         name = model.objectives[0].name

@@ -1,9 +1,9 @@
-"""Generation by a BERT that was trained with pseudo masks, as UniLM does.
+"""Generation by a BERT trained with pseudo masks, as in UniLM.
 
-A pseudo token [P] at the next position predicts it. It attends to everything
-so far and to itself; the next step puts the chosen token in its place.
+A pseudo token [P] at the next position predicts the next token. It attends to
+all earlier tokens and to itself. The next step replaces it by the chosen token.
 
-Shapes: as in `decoder`; C = T - 1.
+Shapes: see `decoder`; C = T - 1.
 """
 
 from keras import ops
@@ -51,7 +51,7 @@ class BertDecoder(Decoder):
             "positions": ops.concatenate(
                 [positions[:, :-1], positions[:, -1:] + slots], axis=1
             ),
-            # [B, 2], of the prompt's last token and of new ones
+            # [B, 2], for the prompt's last token and new ones
             "segments": ops.concatenate(
                 [ops.cast(segments[:, -1:], "int32"), following], axis=1
             ),

@@ -1,14 +1,13 @@
-"""Reading a context once, then adding tokens that attend to it.
+"""Incremental decoding: a fixed context, and new tokens.
 
-A decoder keeps the keys and values of everything that was read. The context,
-prompt and memory, is read in one pass; then every new token costs one row of
-each layer, and one more for the token that is predicted, unless the row of the
-token before predicts it.
+A decoder keeps the keys and values of all tokens. One pass reads the context,
+prompt and memory. Then every new token costs one row of each layer, and another
+row for the predicted token, unless the previous token's row predicts it.
 
-The context is kept apart from the new tokens: it never changes, so that all
-beams of an example share it and no step copies it. The new tokens have slots:
-slot 0 is the last token of the prompt, which the first step reads (again, at
-no loss: nothing in the context differs by it), slot i the i-th new token.
+The context is stored separately from the new tokens: it never changes, so all
+beams of an example share it and no step copies it. The new tokens have slots.
+Slot 0 is the last token of the prompt; the first step reads it (again, but the
+context does not depend on it). Slot i is the i-th new token.
 
 Shapes: B examples, R rows of an example (beams), T tokens of a prompt, C keys
 of the context, S slots, Q rows of a step (1 or 2), N heads, H head dim, D model
@@ -24,7 +23,7 @@ class Decoder:
     """Incremental forward pass of a pretrained model.
 
     Args:
-        model: XLNetPretrainer or XLNetSeq2Seq, which has a `next_token`.
+        model: XLNetPretrainer or XLNetSeq2Seq, with a `next_token`.
     """
 
     def __init__(self, model):
@@ -36,15 +35,14 @@ class Decoder:
         """Read the prompts.
 
         Args:
-            features: dict of `token_ids` int32 [B, T], of which the last column
-                holds real tokens only, so that prompts of different lengths
-                have their padding on the left; `padding_mask` [B, T],
-                `segment_ids` [B, T] and `next_segment` [B, 1], of the new
-                tokens, if wanted.
-            num_steps: int, steps that will follow at most, S.
-            segment_length: int, tokens that are read at a time, those before
-                being remembered as `memory_length` of the config has it;
-                divides T. Default None: all T.
+            features: dict of `token_ids` int32 [B, T], with padding on the left
+                and only real tokens in the last column. Optional:
+                `padding_mask` [B, T], `segment_ids` [B, T] and, for the new
+                tokens, `next_segment` [B, 1].
+            num_steps: int, S, largest number of steps that follow.
+            segment_length: int, tokens read at a time, with earlier ones in
+                memory as far as the config's `memory_length` allows; divides T.
+                Default None: all T.
 
         Returns:
             dict of tensors, the context.
@@ -52,7 +50,7 @@ class Decoder:
         raise NotImplementedError
 
     def start(self, context, num_rows, num_steps):
-        """Empty keys and values of new tokens.
+        """Make empty keys and values for new tokens.
 
         Args:
             context: dict of `read`.
@@ -72,16 +70,16 @@ class Decoder:
             "values": [empty] * config.num_layers,
         }
 
-    # Slots beyond those of the tokens that are fed.
+    # Extra slots, besides the slots of input tokens.
     further_slots = 0
 
     def step(self, context, cache, token_ids, index):
-        """Read one more token of every row, and predict the one behind it.
+        """Read one more token of every row, and predict the next one.
 
         Args:
             context: dict of `read`.
-            cache: dict of `start`, or of the step before.
-            token_ids: int32 tensor of shape [B R]; at step 0 the last ones of
+            cache: dict of `start`, or of the previous step.
+            token_ids: int32 tensor of shape [B R]; at step 0 the last tokens of
                 the prompts.
             index: int or int32 scalar, the number of the step.
 
@@ -92,28 +90,28 @@ class Decoder:
 
 
 def next_segment(features, segments):
-    """Segment of the new tokens: `next_segment`, or that of the last token.
+    """Segment of the new tokens: `next_segment`, or the last token's.
 
     Args:
-        features: dict as `Decoder.read` takes it.
+        features: dict, see `Decoder.read`.
         segments: int tensor of shape [B, T], of the prompt.
 
     Returns:
         int32 tensor of shape [B, 1].
     """
-    found = features.get("next_segment")
-    found = segments[:, -1:] if found is None else found
-    return ops.reshape(ops.cast(found, "int32"), [-1, 1])
+    segment = features.get("next_segment")
+    segment = segments[:, -1:] if segment is None else segment
+    return ops.reshape(ops.cast(segment, "int32"), [-1, 1])
 
 
 def put_in_slot(cache, index, values):
-    """A cache [..., S, H] with other values [..., 1, H] in one of its slots."""
+    """Replace one slot of a cache [..., S, H] by values [..., 1, H]."""
     slots = ops.arange(ops.shape(cache)[-2], dtype="int32")[:, None]
     return ops.where(slots == index, ops.cast(values, cache.dtype), cache)
 
 
 def attend(query, context, new, extra_scores, mask):
-    """Attention of the rows of a step to the context and to new tokens.
+    """Attention of a step's rows to the context and to new tokens.
 
     Args:
         query: float tensor of shape [B, N, R, Q, H], scaled.

@@ -1,11 +1,11 @@
 """Generation by XLNet and Transformer-XL: relative positions, memory.
 
-XLNet predicts by the query stream: the row of the next position attends to
-everything so far, as a target does whose factorization order is that of the
-text behind a prompt of rank -1. A causal model predicts by the row of the last
+XLNet predicts with the query stream: the row of the next position attends to
+all earlier tokens. It is a target in a factorization order that follows the
+text after a prompt of rank -1. A causal model predicts with the row of the last
 token.
 
-Shapes: as in `decoder`; M memory length, C = M + T - 1, and W = C + 2 S
+Shapes: see `decoder`; M memory length, C = M + T - 1, and W = C + 2 S
 distances.
 """
 
@@ -30,7 +30,7 @@ class XLNetDecoder(Decoder):
         self._sees_same_length = (
             self.config.attention_type == "causal"
             and self.config.same_length
-            and self.config.memory_length > 0  # else as `causal_mask`
+            and self.config.memory_length > 0  # otherwise see `causal_mask`
         )
 
     def read(self, features, num_steps, segment_length=None):
@@ -62,7 +62,7 @@ class XLNetDecoder(Decoder):
             padding = ops.ones_like(token_ids)
         inputs["padding_mask"] = ops.cast(padding, "bool")
         if self.config.reverse_half_batch:
-            # Else half of the prompts would be read backwards.
+            # Otherwise half of the prompts would be read backwards.
             inputs["is_reversed"] = ops.zeros_like(token_ids[:, 0])
         if self._has_query:
             rank = ops.zeros_like(token_ids) + CONTEXT_RANK
@@ -89,14 +89,14 @@ class XLNetDecoder(Decoder):
             return memories, mask
         if not self._sees_same_length:
             return None
-        # Every token sees this many keys, even if they are empty.
+        # Every token sees this many keys, even empty ones.
         config = self.config
         shape = [batch_size, config.memory_length]
         empty = ops.zeros([*shape, config.hidden_dim])
         return [empty] * config.num_layers, ops.zeros(shape, "bool")
 
     def _read_part(self, features, memory):
-        """(L tensors [B, C, D], the inputs of layers; bool [B, C])."""
+        """(L tensors [B, C, D], inputs of the layers; bool [B, C])."""
         mask = features["padding_mask"]
         if memory is not None:
             names = ("memories", "memory_mask")
@@ -137,7 +137,7 @@ class XLNetDecoder(Decoder):
         return context
 
     def _segments(self, features, memory_length, size, num_steps):
-        """int32 [B, C + S + 1], of all keys and of the token behind them."""
+        """int32 [B, C + S + 1], for all keys and the token after them."""
         if features.get("segment_ids") is None:
             return None
         segments = ops.cast(features["segment_ids"], "int32")[:, -size:]
@@ -205,7 +205,7 @@ class XLNetDecoder(Decoder):
         slots = ops.broadcast_to(slots, [batch_size, num_slots])
         mask = ops.concatenate([context["mask"], slots], axis=1)[:, None]
         if self._sees_same_length:
-            # A row sees itself and M keys before it.
+            # A row sees itself and the M keys before it.
             row = num_keys + index - context["memory_length"]
             row = row + ops.arange(num_rows, dtype="int32")[:, None]
             key = ops.arange(num_keys + num_slots, dtype="int32")
@@ -215,7 +215,7 @@ class XLNetDecoder(Decoder):
     def _attend(
         self, attention, rows, context, new, index, mask, other_segment
     ):
-        """[B, R Q, D], what the rows attend to, as `RelativeAttention`."""
+        """Attention output [B, R Q, D] of the rows; see `RelativeAttention`."""
         batch_size, num_rows, size, _ = ops.shape(rows)
         key, value, position = context
         heads, head_dim = attention.num_heads, attention.head_dim
@@ -232,7 +232,7 @@ class XLNetDecoder(Decoder):
         by_distance = ops.einsum(
             "bnrqh,nwh->bnrqw", with_bias("position_bias"), position
         )
-        # The table begins at the distance of a row at slot S from key 0.
+        # The table begins at the distance from a row at slot S to key 0.
         num_slots = ops.shape(new[0])[3]
         width = ops.shape(key)[2] + num_slots
         scores = ops.concatenate(

@@ -1,1 +1,1 @@
-"""BERT: absolute positions, and UniLMv2's relative bias beside them."""
+"""BERT with absolute positions and, optionally, UniLMv2's relative bias."""

@@ -16,7 +16,7 @@ from xlnet_tf.weights.lora.layers import AdaptableDense
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class BertAttention(keras.layers.Layer):
-    """Scaled dot-product attention, with a bias of the scores if given.
+    """Scaled dot-product attention, with an optional bias of the scores.
 
     Args:
         num_heads: int, N.
@@ -31,14 +31,15 @@ class BertAttention(keras.layers.Layer):
             or None.
         position_bias: float tensor of shape [B or 1, N, T, T], added to the
             scores, or None.
-        seed: int tensor of shape [2], of the mask of dropout, or None for none.
-        observe: callable that takes the attention weights [B, N, T, T] before
+        seed: int tensor of shape [2], of the dropout mask, or None for no
+            dropout.
+        observe: function called with the attention weights [B, N, T, T] before
             dropout, or None (default).
 
     Returns:
         float tensor of shape [B, T, D], before dropout and the residual. A row
-        that may attend to nothing gets the bias of the output alone, where
-        the released code averages over the masked keys.
+        that may attend to nothing gets only the output bias; the released code
+        averages over the masked keys.
 
     Source: `attention_layer` of https://github.com/google-research/bert.
     """

@@ -20,54 +20,54 @@ from xlnet_tf.model.masks import attention_mask
 class BertBackbone(Backbone):
     """Transformer with absolute positions (https://arxiv.org/abs/1810.04805).
 
-    With `relative_position_buckets` in the config it is UniLMv2's
-    (https://arxiv.org/abs/2002.12804), which adds a bias by relative position
-    to the scores. `rematerialize` says how the model is computed, not what: the
-    numbers are the same. It is an attribute too, and files do not keep it.
+    With `relative_position_buckets` in the config it is UniLMv2
+    (https://arxiv.org/abs/2002.12804), which adds a relative position bias to
+    the scores. `rematerialize` changes speed and memory, not the results. It is
+    an attribute too. Files do not store it.
 
     Args:
         config: BertConfig. Its fields may be given by name instead.
         seed: int or None, for dropout when no `dropout_seed` is given.
         rematerialize: bool, recompute the layers for the gradient instead of
             keeping their inner results: less memory, more time. Default False.
-        attention_kernel: str, "auto" (default) or "plain", which are the same
+        attention_kernel: str, "auto" (default) or "plain"; both are the same
             here.
 
     Call arguments:
         features: dict; all optional but `token_ids`. Targets
             (`target_positions`, `target_mapping`) are labels of objectives
-            here, and not read.
+            here; the backbone ignores them.
             token_ids: int32 [B, T].
             segment_ids: int32 [B, T]; values from `num_segments` on count as
-                the last segment, because XLNet's layouts have further ones for
+                the last segment, because XLNet's layouts use more segments, for
                 the class token and for padding. Default 0.
             padding_mask: [B, T], 1 = a real token.
             position_ids: int32 [B, T], below `max_positions`; tokens may share
                 one. Default: the number of real tokens before each, so that
-                padding on the left shifts nothing.
+                padding on the left does not shift positions.
             perm_mask: [B, T, T], 1 = may NOT attend; a token always attends to
                 itself.
             factorization_rank: int32 [B, T], step of each token, -1 for
                 context: the compact form of `perm_mask`.
-            is_pseudo: bool [B, T], True = a pseudo token, which only those of
-                its step see, see `masks.pseudo_masks`.
+            is_pseudo: bool [B, T], True = a pseudo token, visible only to the
+                pseudo tokens of its step, see `masks.pseudo_masks`.
             dropout_seed: int32 [2]; equal seeds drop equal values.
         training: bool, whether dropout is applied.
         streams: "both" (default); there is no query stream.
-        layer_inputs: bool, whether to give what each layer read too, as
-            generation needs it. Default False.
-        attention_weights: bool, whether to give the probabilities of attention
+        layer_inputs: bool, whether to return the input of each layer too, for
+            generation. Default False.
+        attention_weights: bool, whether to return the attention probabilities
             too. The layers are then not recomputed. Default False.
 
     Returns:
-        dict: `content` [B, T, D]; and, if they are asked for, `layer_inputs`,
+        dict: `content` [B, T, D]; and, if requested, `layer_inputs`,
         L tensors of shape [B, T, D], and `attention_weights`, L tensors of
         shape [B, N, T, T], before dropout.
 
     Raises:
-        ValueError: if features are missing, do not fit together, or are of
-            other models (memory, reversed rows, the query stream), there are
-            more positions than embeddings, or an argument is unknown.
+        ValueError: if features are missing, inconsistent, or for other models
+            (memory, reversed rows, the query stream), there are more positions
+            than embeddings, or an argument is unknown.
 
     Source: `BertModel` of https://github.com/google-research/bert.
 
@@ -186,7 +186,7 @@ class BertBackbone(Backbone):
             token_ids: int tensor of shape [B, T].
             position_ids: int tensor of shape [B or 1, T].
             segment_ids: int tensor of shape [B or 1, T], below `num_segments`;
-                None where the config has no segments.
+                None if the config has no segments.
 
         Returns:
             float tensor of shape [B, T, D], normalised.

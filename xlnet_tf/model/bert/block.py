@@ -15,7 +15,7 @@ class BertBlock(PostNormBlock):
 
     Call arguments:
         rows: float tensor of shape [B, T, D].
-        attention_mask, position_bias, observe: as `BertAttention` takes them.
+        attention_mask, position_bias, observe: see `BertAttention`.
         seeds: int tensor of shape [4, 2] of `seeds_of_layers`, or None for no
             dropout.
 

@@ -21,18 +21,18 @@ def check_features(features, config, streams):
     """Check the features of a BertBackbone and find all positions.
 
     Args:
-        features: dict as `BertBackbone` takes it, or `token_ids` alone.
+        features: dict, see `BertBackbone`, or `token_ids` alone.
         config: BertConfig.
-        streams: str, what is asked for.
+        streams: str, see `BertBackbone`.
 
     Returns:
         dict without None, with int32 `position_ids` of shape [B or 1, T], and
-        int32 `segment_ids` [B or 1, T] below `num_segments`, if there are
+        int32 `segment_ids` [B or 1, T] below `num_segments`, if the config has
         segments.
 
     Raises:
-        ValueError: if features are missing, misspelt, or none of BERT's, or
-            there are more tokens than positions, or shapes do not fit.
+        ValueError: if features are missing, misspelt or unknown to BERT, if
+            there are more tokens than positions, or if shapes are inconsistent.
     """
     if streams != "both":
         raise ValueError(
@@ -54,7 +54,7 @@ def check_features(features, config, streams):
 
 
 def real_positions(padding_mask):
-    """Positions of the real tokens, counted from 0 on; padding adds none.
+    """Positions of the real tokens, counted from 0; padding is not counted.
 
     Args:
         padding_mask: int32 tensor of shape [B, T], 1 = a real token.
@@ -67,7 +67,7 @@ def real_positions(padding_mask):
 
 
 def _segments(features, config):
-    """int32 [B or 1, T], below S: XLNet's have further ones for padding."""
+    """int32 [B or 1, T] below S; XLNet's layouts use more, for padding."""
     if "segment_ids" not in features:
         return ops.zeros_like(features["token_ids"][:1])
     segments = ops.cast(features["segment_ids"], "int32")
@@ -75,7 +75,7 @@ def _segments(features, config):
 
 
 def _positions(features, config):
-    """int32 [B or 1, T], by default of the real tokens, from 0 on."""
+    """int32 [B or 1, T], by default counted over the real tokens."""
     limit = config.max_positions
     if "position_ids" not in features:
         num_tokens = sizes_of(features["token_ids"])[1]
@@ -86,7 +86,8 @@ def _positions(features, config):
                 "`position_ids`."
             )
         if "padding_mask" in features:
-            # So that a text reads the same behind padding as without.
+            # A text then has the same positions with padding in front as
+            # without.
             real = ops.cast(features["padding_mask"], "int32")
             return real_positions(real)
         return ops.arange(num_tokens, dtype="int32")[None]

@@ -11,25 +11,25 @@ from keras import ops
 def relative_position_buckets(
     position_ids, num_buckets, max_distance, row_positions=None
 ):
-    """Bucket of every key as a row sees it, by the distance of positions.
+    """Bucket of every pair of row and key, by the distance of positions.
 
     Half of the buckets are for keys at the same or an earlier position, the
-    other half for later ones. In each half one part is for single distances,
-    the other for ranges that grow with the logarithm of the distance, the last
-    of which has no end.
+    other half for later ones. In each half the first buckets hold one distance
+    each. The others hold ranges that grow logarithmically; the last range is
+    open.
 
     Args:
         position_ids: int32 tensor of shape [B, T].
         num_buckets: int, even.
-        max_distance: int, distances from it on are in the last bucket.
-        row_positions: int32 tensor of shape [B, Q], of the rows, or None
-            (default) for those of the keys.
+        max_distance: int, first distance of the last bucket.
+        row_positions: int32 tensor of shape [B, Q], or None (default): the rows
+            are at `position_ids`, like the keys.
 
     Returns:
         int32 tensor of shape [B, Q, T], row by key.
 
-    Source: `_relative_position_bucket` of T5, bidirectional, which UniLMv2 and
-    MPNet have too.
+    Source: `_relative_position_bucket` of T5, bidirectional, also in UniLMv2
+    and MPNet.
     """
     table = _distance_buckets(num_buckets // 2, max_distance)
     if row_positions is None:
@@ -43,7 +43,7 @@ def relative_position_buckets(
 def _distance_buckets(num_buckets, max_distance):
     """int32 array, the bucket of each distance from 0 to `max_distance`.
 
-    An array and no operation: backends may round a logarithm differently.
+    An array, not an operation: backends may round a logarithm differently.
     """
     exact = num_buckets // 2
     distance = np.arange(max_distance + 1)
@@ -66,8 +66,8 @@ class RelativePositionBias(keras.layers.Layer):
 
     Call arguments:
         position_ids: int32 tensor of shape [B, T].
-        row_positions: int32 tensor of shape [B, Q], of the rows, or None
-            (default) for those of the keys.
+        row_positions: int32 tensor of shape [B, Q], or None (default): the rows
+            are at `position_ids`, like the keys.
 
     Returns:
         float tensor of shape [B, N, Q, T].

@@ -22,7 +22,7 @@ def check_kernel(name, known=tuple(KERNELS), model=None):
     Args:
         name: str.
         known: names of kernels. Default all.
-        model: str, the class of model that has these alone. Default None.
+        model: str, the class of model with these kernels. Default None.
 
     Raises:
         ValueError: if it is neither "auto" nor one of these.
@@ -56,7 +56,7 @@ def find_kernel(name):
 
 
 def heads_at_a_time(name, query_shape, num_tokens, num_keys, dtype):
-    """Number of heads of an example whose scores are kept in memory.
+    """Number of heads of an example whose scores are in memory at once.
 
     Args:
         name: str, of a kernel or "auto".

@@ -9,15 +9,16 @@ from typing import NamedTuple
 
 
 class AttentionInputs(NamedTuple):
-    """The float tensors that attention is computed from. Gradients flow to all.
+    """Float inputs of attention. Gradients flow to all.
 
     Attributes:
         query: float tensor of shape [B, N, Q, H].
         content_bias, position_bias, segment_bias: float tensors of shape
             [N, H], u, v and b.
-        segment_direction: float tensor of shape [N, H], the encoding of
-            another segment minus that of the same: a softmax is invariant to
-            a constant added to a row.
+        segment_direction: float tensor of shape [N, H], the encoding of a
+            different segment minus the encoding of the same segment. The
+            difference is enough: a softmax is invariant to a constant added to
+            a row.
         key, value: float tensors of shape [B, N, K, H].
         position: float tensor of shape [1 or 2, N, R, H], projected distances,
             forwards and, if any row is reversed, backwards.
@@ -34,32 +35,31 @@ class AttentionInputs(NamedTuple):
 
 
 class AttentionRules(NamedTuple):
-    """Everything without gradient that decides the scores, of one pass.
+    """Inputs of attention without gradient, for one forward pass.
 
-    All layers share them, but for `dropout` and `seed`. A kernel gets these
-    shapes; it may broadcast or slice them to [..., Q, K] for the heads that it
-    computes at once.
+    All layers share them, except `dropout` and `seed`. A kernel may broadcast
+    or slice these shapes to [..., Q, K] for the heads that it computes at once.
 
     Attributes:
         mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None.
         other_segment: bool tensor of shape [B, Q, K], True = row and key belong
             to different segments, or None.
-        is_reversed: bool tensor of shape [B], True = this row reads backwards,
-            or None.
+        is_reversed: bool tensor of shape [B], True = the model reads this row
+            backwards, or None.
         target_positions: int32 tensor of shape [B, P], or None.
         dropout: float, rate on the probabilities. Default 0.
-        seed: int tensor of shape [2], of the mask of dropout, or None (default)
+        seed: int tensor of shape [2], of the dropout mask, or None (default)
             for no dropout.
-        streams: "both" (default) if the rows are T of the content stream and
-            then P of the query stream, "query" if they are the P alone.
-        first_half_length: int, the mask lets content rows of so many tokens,
-            and targets there, see none of the tokens behind. Default 0, it may
-            let them. A kernel need not make use of it.
+        streams: "both" (default): T rows of the content stream, then P of the
+            query stream. "query": only the P rows.
+        first_half_length: int, length of a prefix whose content rows and
+            targets cannot see the tokens after it, by the mask. A kernel may
+            ignore it. Default 0, no assumption.
         num_tokens: int or scalar of the backend, T, set by the kernel.
-        mask_rows: uint32 tensor of shape [..., Q, 1], `hash_rows` of dropout's
-            mask, made by the kernel. Default None, without dropout.
+        mask_rows: uint32 tensor of shape [..., Q, 1], `hash_rows` of the
+            dropout mask, set by the kernel. Default None, without dropout.
         keep: bool tensor of shape [..., Q, K], True = dropout keeps it, drawn
-            by the kernel where weights are computed. Default None.
+            by the kernel with the weights. Default None.
     """
 
     mask: Any
@@ -76,7 +76,7 @@ class AttentionRules(NamedTuple):
 
     @property
     def scale(self):
-        """float, the factor of the probabilities that dropout keeps."""
+        """float, factor of the probabilities that dropout keeps."""
         return 1 / (1 - self.dropout) if self.drops else 1.0
 
     @property

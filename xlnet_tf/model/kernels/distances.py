@@ -1,7 +1,8 @@
-"""R, the table of distances, with no more rows than are needed.
+"""R, the table of distances, with only the rows that are needed.
 
-The same numbers in less time: negative distances follow by symmetry, distances
-that nothing reads are left out, and each block of tokens gets those it needs.
+This gives the same numbers in less time: negative distances follow by symmetry,
+unused distances are left out, and each block of tokens gets only its own
+distances.
 
 Shapes: T tokens, K = M + T keys, R = K + T distances, H head dim, S tokens of a
 block.
@@ -25,10 +26,10 @@ class EncodedDistances(NamedTuple):
 
     Attributes:
         encoding: float tensor of shape [1 or 2, K + T, D]: R forwards, and R of
-            a text read backwards, without the `num_unneeded` rows. Or [K, D]
-            without dropout: non-negative distances alone, from K - 1 to 0;
-            negative ones follow from sin(-d) = -sin(d), cos(-d) = cos(d).
-        num_unneeded: int, last rows of R that nothing reads.
+            a text read backwards, without the `num_unneeded` rows. Or, without
+            dropout, [K, D]: only non-negative distances, from K - 1 to 0.
+            Negative ones follow from sin(-d) = -sin(d), cos(-d) = cos(d).
+        num_unneeded: int, number of unused last rows of R.
     """
 
     encoding: Any
@@ -51,13 +52,13 @@ def encode_distances(
         num_tokens, num_keys: ints or scalars of the backend, T and K.
         config: XLNetConfig.
         dtype: str, of the encoding.
-        projections: list of layers that project the encoding. Non-negative
-            distances alone are encoded, half the work, where all can extend
-            them to negative ones, and `drop` is None: dropped values are not
+        projections: list of layers that project the encoding. If all can extend
+            it to negative distances and `drop` is None, only non-negative
+            distances are encoded: half the work. Dropped values are not
             symmetric.
-        drop: function that applies dropout to R, or None (default). All rows
-            have one R, and one mask; the released code has one per example.
-        has_reversed: bool, whether any row may read backwards.
+        drop: function that applies dropout to R, or None (default). All
+            examples share one mask; the released code draws one per example.
+        has_reversed: bool, whether any row may be read backwards.
         first_half_length: int, see `AttentionRules`.
 
     Returns:
@@ -89,14 +90,14 @@ def encode_distances(
 
 
 def num_unneeded_distances(num_tokens, first_half_length):
-    """Number of last rows of R that are unused if a first half is promised.
+    """Number of last rows of R that are unused with a first half.
 
-    Nothing then looks ahead further than within that half, or within the rest.
+    A row then looks ahead only within that half, or within the rest.
 
     Args:
-        num_tokens: int, T, or a scalar of the backend, by which it is 0.
-        first_half_length: int, so many tokens see none of those behind; 0 for
-            no such half.
+        num_tokens: int, T, or a scalar of the backend; then the result is 0.
+        first_half_length: int, length of a prefix that cannot see the tokens
+            after it; 0 for no such prefix.
 
     Returns:
         int.
@@ -107,11 +108,11 @@ def num_unneeded_distances(num_tokens, first_half_length):
 
 
 def make_position_blocks(position, num_tokens, num_keys, size=None):
-    """Slice the table of distances: for each block of tokens, those it needs.
+    """Slice the table of distances: each block's distances.
 
-    S consecutive tokens have K + S - 1 distances to the keys together, not all
-    K + T. Scored block by block, about a third of the products of 512 tokens
-    and 896 keys are never computed.
+    S consecutive tokens have only K + S - 1 distances to the keys, not K + T.
+    Scored block by block, 512 tokens and 896 keys need about a third fewer
+    products.
 
     Args:
         position: tensor of shape [..., K + T, H], by distance as R is.
@@ -165,7 +166,7 @@ def sum_position_blocks(gradient, num_tokens):
 
 
 def _block_begins(num_tokens, size):
-    """First row of the table of distances that each block needs."""
+    """First row of each block in the table of distances."""
     return range(num_tokens - size, -1, -size)
 
 

@@ -1,10 +1,10 @@
-"""Attention in kernels of an accelerator, which write no scores by key.
+"""Attention in accelerator kernels that write no scores by key to memory.
 
-Of a TPU on Keras' JAX backend, and by `jax2tf` in TensorFlow's step; of a GPU
-on JAX alone. Sizes that the kernels do not take are computed by
-`memory_efficient`, which is said once.
+They run on a TPU on Keras' JAX backend and, by `jax2tf`, in TensorFlow's step;
+on a GPU only on JAX. `memory_efficient` computes unsupported sizes, with one
+warning.
 
-Shapes: as of `plain`.
+Shapes: see `plain`.
 """
 
 import importlib
@@ -15,10 +15,10 @@ import keras
 
 from xlnet_tf.model.kernels import memory_efficient
 
-# The folder of the kernels, imported where they are used: they import JAX.
+# Package of the kernels, imported only for use: it imports JAX.
 _PALLAS = "xlnet_tf.model.kernels.pallas"
-# "tpu" or "gpu", to compute its kernel in Pallas' interpreter, or to compile it
-# for such a chip, on a machine that has none. For tests and benchmarks.
+# "tpu" or "gpu": run its kernel in Pallas' interpreter, or compile it for such
+# a chip, on a machine without one. For tests and benchmarks.
 INTERPRET = None
 COMPILE_FOR = None
 
@@ -48,7 +48,7 @@ def attend(inputs, rules):
 
 
 def has_accelerator():
-    """Whether this process computes on a chip that has a kernel here."""
+    """Whether this process computes on a chip with a kernel."""
     return _accelerator() is not None
 
 
@@ -72,7 +72,7 @@ def _tensorflow_devices():
 
 
 def _kernel():
-    """Module of the kernel of this process's chip, which may be pretended."""
+    """Module of the kernel for this process's chip, real or pretended."""
     platform = INTERPRET or COMPILE_FOR or _accelerator()
     return importlib.import_module(f"{_PALLAS}.{platform}")
 
@@ -110,7 +110,7 @@ _warned: set[str] = set()
 
 
 def _warn_once(problem):
-    """Warn of a problem, unless it was one of other sizes before."""
+    """Warn of a problem once, whatever the sizes."""
     kind = re.sub(r"\d+", "", problem)
     if kind not in _warned:
         _warned.add(kind)

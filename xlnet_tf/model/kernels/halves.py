@@ -1,7 +1,7 @@
-"""Attention in two parts where the first tokens see none of those behind.
+"""Attention in two parts, if a prefix cannot see the tokens after it.
 
-In pretraining as released, content rows of the half that is reused see that
-half and memory alone. For T = 4 and M = 2, with halves of two tokens:
+In pretraining as released, content rows of the reused half see only that half
+and memory. For T = 4 and M = 2, with halves of two tokens:
 
     keys  m m 1 1 2 2
     row 1 x x x x . .
@@ -9,8 +9,8 @@ half and memory alone. For T = 4 and M = 2, with halves of two tokens:
     row 2 x x x x x x      . never computed
     row 2 x x x x x x
 
-A target sees no more than the content row of its token does. So nothing looks
-ahead further than the longer part is, and the distances beyond are cut off.
+A target sees no more than the content row of its token. So no row looks further
+ahead than the length of the longer part, and larger distances are cut off.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, Q rows, N heads,
 H head dim, R = K + T distances.
@@ -31,13 +31,13 @@ _ALL = slice(0, None)
 
 
 class Part(NamedTuple):
-    """Rows whose scores are computed together, and what they may see.
+    """Rows whose scores are computed together, with their keys.
 
     Attributes:
         rows, keys, distances: slices of Q, K and R; the distances of content.
         target_distances: slice of R, the distances of targets.
-        num_tokens: int or scalar of the backend, how many of the rows are
-            content, unless `rules.streams` is "query".
+        num_tokens: int or scalar of the backend, number of content rows, unless
+            `rules.streams` is "query".
         rules: AttentionRules of these rows and keys.
     """
 
@@ -74,22 +74,25 @@ class Part(NamedTuple):
         return cut(position, self.target_distances)
 
     def distance_gradients(self, blocks, position, num_distances):
-        """Gradients of what `distances_of` took, the transpose of it.
+        """Gradients of `position`, the transpose of `distances_of`.
 
         Args:
-            blocks, position: float tensors, the gradients of its results.
+            blocks, position: float tensors, the gradients of the results of
+                `distances_of`.
             num_distances: int or scalar of the backend, R.
 
         Returns:
             list of float tensors of shape [1 or 2, N, R, H], to be added.
         """
-        found = []
+        gradients = []
         if self.rules.target_positions is not None:
-            found.append(_place(position, self.target_distances, num_distances))
+            gradients.append(
+                _place(position, self.target_distances, num_distances)
+            )
         if self.rules.streams != "query":
             blocks = sum_position_blocks(blocks, self.num_tokens)
-            found.append(_place(blocks, self.distances, num_distances))
-        return found
+            gradients.append(_place(blocks, self.distances, num_distances))
+        return gradients
 
 
 def cut(tensor, part):
@@ -108,9 +111,9 @@ def _place(gradient, part, size):
 
 
 def sum_keys(gradients):
-    """Sum the gradients of the keys that the parts see, all from the first on.
+    """Sum the parts' gradients of the keys, all from the first key on.
 
-    Without padding the shorter one, which XLA does on one core of a CPU, in
+    The shorter one is not padded: XLA would do that on one core of a CPU, in
     more code than ten other operations.
 
     Args:
@@ -138,8 +141,8 @@ def parts_of(rules, num_rows, num_keys, num_distances):
 
     Returns:
         list of Part, in the order of their rows: the content rows of the first
-        half and all others; one of all rows if the rules promise no such half,
-        or a size is not known before the call.
+        half, then all others. One Part for all rows if the rules give no such
+        half, or a size is not known before the call.
     """
     first, num_tokens = rules.first_half_length, num_distances - num_keys
     rules = rules._replace(num_tokens=num_tokens)
@@ -175,6 +178,6 @@ def parts_of(rules, num_rows, num_keys, num_distances):
             first,
             target_positions=None,
         ),
-        # Targets stand in either half.
+        # Targets lie in either half.
         part(slice(first, num_rows), _ALL, slice(0, num_keys + rest), rest),
     ]

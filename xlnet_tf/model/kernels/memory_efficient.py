@@ -1,18 +1,16 @@
 """Attention that keeps one tensor of scores for its hand-written gradient.
 
-The scores of all rows and keys, [B, N, Q, K], are the largest tensors of the
-model and most of its work outside matrix products. Three measures keep them
-cheap:
+The scores of all rows and keys, [B, N, Q, K], are the model's largest tensors
+and most of its work outside matrix products. Three measures reduce their cost:
 
 - Only exp(scores - max) is kept for the backward pass; its sign bit stores the
   dropout mask. Probabilities and gradients are recomputed from it without
   another matmul.
-- If the scores are very many (long segments, large batches) and B and T are
+- If there are very many scores (long segments, large batches) and B and T are
   known when the step is traced, they are computed for a few heads at a time,
-  and again for the gradient, so that memory does not grow with B x N. If B or
-  T is unknown then, all scores are kept; use `rematerialize`
-  (`model/recomputation.py`).
-- If the first tokens are known to see none of the tokens behind
+  and again for the gradient. Memory then does not grow with B x N. If B or T is
+  unknown, all scores are kept; use `rematerialize` (`model/recomputation.py`).
+- If a prefix cannot see the tokens after it
   (`AttentionRules.first_half_length`), these scores are never computed.
 
 `plain` computes the same, equation by equation.
@@ -40,7 +38,7 @@ from xlnet_tf.model.sizes import sizes_of
 
 # More scores than this, 4 bytes each, are computed in groups of heads.
 _MAX_SCORES_AT_ONCE = 2**26
-# Scores of such a group, unless those of a single head are more.
+# Scores of such a group, unless a single head has more.
 _MAX_SCORES_OF_A_GROUP = 2**24
 
 
@@ -85,9 +83,8 @@ def attend(inputs, rules):
             key = sum_keys([part.key for part in of_parts])
             value = sum_keys([part.value for part in of_parts])
             position = _sum_distances(parts, of_parts, num_distances)
-            # TensorFlow adds three tensors in an order that depends on which
-            # of them is still in use elsewhere. Scaled after the sum of two,
-            # these are never three.
+            # The order in which TensorFlow adds three tensors depends on their
+            # other uses. Scaling after the sum of two avoids a sum of three.
             return (
                 (content_query + position_query) * scale,
                 ops.sum(content_query, axis=(0, 2)) * scale,
@@ -112,12 +109,12 @@ def attend(inputs, rules):
 
 
 class _PartOfCall:
-    """Attention of a `Part`, which keeps what its gradient needs.
+    """Attention of a `Part`, with the tensors for its gradient.
 
     Args:
         part: Part.
         content_query, position_query, difference, key, value: float tensors of
-            all rows and keys, as `HeadInputs` has them, with axes [B, N].
+            all rows and keys, see `HeadInputs`, with axes [B, N].
         position: float tensor of shape [1 or 2, N, R, H].
 
     Attributes:
@@ -149,7 +146,7 @@ class _PartOfCall:
         )
 
     def gradients(self, upstream):
-        """HeadInputs, given the gradient of the outputs of all parts."""
+        """HeadInputs of gradients, given the gradient of all parts' outputs."""
         return _backward(
             self._inputs,
             self._part.rules,
@@ -167,12 +164,14 @@ def _in_one(tensors):
 
 def _sum_distances(parts, gradients, num_distances):
     """Gradient of `position`, given HeadInputs of parts."""
-    found = []
-    for part, of_part in zip(parts, gradients, strict=True):
-        found += part.distance_gradients(
-            of_part.position_blocks, of_part.position, num_distances
+    position_gradients = []
+    for part, part_gradients in zip(parts, gradients, strict=True):
+        position_gradients += part.distance_gradients(
+            part_gradients.position_blocks,
+            part_gradients.position,
+            num_distances,
         )
-    return functools.reduce(ops.add, found)
+    return functools.reduce(ops.add, position_gradients)
 
 
 def _with_heads(rules):
@@ -219,7 +218,7 @@ def _group_size(query, key):
 
 
 def _forward(inputs, rules, group):
-    """The attended values, and the tensors that the gradient needs.
+    """Attended values, and the tensors for the gradient.
 
     Returns:
         (attended [B, N, Q, H], factor of each row [B, N, Q], weights
@@ -235,7 +234,7 @@ def _forward(inputs, rules, group):
         outputs, factor, weights, _ = attended(
             _with_examples(inputs, rules), _with_keep(inputs.key, rules)
         )
-        # The type of the product that they were computed for.
+        # The products take the weights in this type.
         return outputs, factor, ops.cast(weights, inputs.value.dtype)
 
     def step(inputs, _, rules):
@@ -248,8 +247,7 @@ def _forward(inputs, rules, group):
 def _backward(inputs, rules, group, outputs, saved, upstream):
     """HeadInputs, the gradients of all inputs."""
     factor, last = saved
-    # The gradient of a softmax subtracts from each row its weighted mean,
-    # which is this.
+    # The gradient of a softmax subtracts this weighted mean from each row.
     mean = ops.sum(
         ops.cast(upstream, factor.dtype) * ops.cast(outputs, factor.dtype),
         axis=-1,
@@ -289,10 +287,10 @@ def _over_groups(step, inputs, rows, rules, group):
     """Call a function for G heads of an example at a time.
 
     Args:
-        step: function of (HeadInputs, list, AttentionRules), with G in the
-            place of [B, N], to a tuple of tensors of that kind.
+        step: function of (HeadInputs, list, AttentionRules), with G in place of
+            [B, N], that returns a tuple of such tensors.
         inputs: HeadInputs of all heads; distances are [1 or 2, N, ...].
-        rows: further tensors of shape [B, N, ...], the list for `step`.
+        rows: other tensors of shape [B, N, ...], the list for `step`.
         rules: AttentionRules.
         group: int, G.
 
@@ -341,7 +339,7 @@ def _rules_of_group(rules, example, key, mask_rows):
     def of_example(tensor):
         if tensor is None:
             return None
-        # A mask that is the same for all examples has a first axis of 1.
+        # A mask shared by all examples has a first axis of 1.
         return tensor[0] if sizes_of(tensor)[0] == 1 else tensor[example]
 
     of_group = rules._replace(

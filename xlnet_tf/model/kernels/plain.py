@@ -1,8 +1,8 @@
 """Relative attention, equation by equation, with automatic differentiation.
 
-The readable definition that the other kernels are tested against. The names
-(a) to (d) are those of https://arxiv.org/abs/1901.02860, section 3.3; the
-segment scores are section 2.5 of https://arxiv.org/abs/1906.08237.
+Tests compare the other kernels with this readable definition. Terms (a) to (d)
+are in section 3.3 of https://arxiv.org/abs/1901.02860, the segment scores in
+section 2.5 of https://arxiv.org/abs/1906.08237.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances. Einsum strings use
@@ -74,8 +74,8 @@ def masked_softmax(scores, mask):
 
     Args:
         scores: float tensor of shape [..., Q, K].
-        mask: bool tensor, broadcast to these, True = may attend, or None for
-            all.
+        mask: bool tensor, broadcast to the scores, True = may attend, or None
+            for all.
 
     Returns:
         tensor of shape [..., Q, K] of `score_dtype`. A row that may attend to
@@ -85,7 +85,7 @@ def masked_softmax(scores, mask):
     if mask is None:
         return ops.softmax(scores, axis=-1)
     probabilities = ops.softmax(ops.where(mask, scores, MASKED_SCORE), axis=-1)
-    # Where a row may attend to nothing its softmax is uniform.
+    # The softmax of a row that may attend to nothing would be uniform.
     return ops.where(mask, probabilities, 0.0)
 
 
@@ -99,7 +99,7 @@ def _scores_by_distance(position_query, position, rules):
 
 
 def _row_positions(num_tokens, rules):
-    """int32 [B or 1, Q], the token t at which each row stands."""
+    """int32 [B or 1, Q], the token t of each row."""
     targets = rules.target_positions
     if rules.streams == "query":
         return targets
@@ -113,8 +113,8 @@ def _row_positions(num_tokens, rules):
 def _relative_shift(scores, num_keys, rules):
     """float [B, N, Q, R] -> [B, N, Q, K]: scores by distance -> by key.
 
-    Row r of R holds the distance K - r. The row at token t stands at position
-    M + t, so its distance to key k is M + t - k, in column T - t + k.
+    Row r of R holds the distance K - r. The row of token t is at position M +
+    t, so its distance to key k is M + t - k, in column T - t + k.
     """
     num_tokens = sizes_of(scores)[-1] - num_keys
     row_position = _row_positions(num_tokens, rules)[:, None, :, None]

@@ -1,4 +1,4 @@
-"""Projections of keys and of distances, with no more products than are needed.
+"""Projections of keys and distances, with only the necessary products.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, R = K + T distances,
 N heads, H head dim, D model dim.
@@ -8,10 +8,10 @@ from keras import ops
 
 
 def project_keys(projection, keys, memory=None):
-    """Project tokens, and memory in front of them, which gets no gradient.
+    """Project memory, without a gradient, and the tokens after it.
 
-    Apart, because in one product of all keys the gradient of memory would be
-    computed all the same.
+    Two products: one product of all keys would still compute the gradient of
+    memory.
 
     Args:
         projection: AdaptableEinsumDense from D to N heads of H.
@@ -29,7 +29,7 @@ def project_keys(projection, keys, memory=None):
 
 
 def can_mirror_distances(dtype, projections):
-    """Whether `project_distances` needs non-negative distances alone.
+    """Whether `project_distances` needs only non-negative distances.
 
     Args:
         dtype: str, of R.
@@ -38,8 +38,8 @@ def can_mirror_distances(dtype, projections):
     Returns:
         bool.
     """
-    # In a narrow type the sum of two products would be rounded more than
-    # once, and a quantized layer computes its product itself.
+    # A narrow type would round the sum of two products more than once, and a
+    # quantized layer computes its own product.
     return dtype == "float32" and all(
         projection.quantization_mode is None for projection in projections
     )
@@ -52,10 +52,10 @@ def project_distances(projection, distances, num_tokens, has_reversed=False):
         projection: AdaptableEinsumDense from D to N heads of H.
         distances: EncodedDistances.
         num_tokens: int or scalar of the backend, T.
-        has_reversed: bool, whether any row may read backwards.
+        has_reversed: bool, whether any row may be read backwards.
 
     Returns:
-        float tensor of shape [1 or 2, N, K + T, H], 0 where R is left out.
+        float tensor of shape [1 or 2, N, K + T, H], 0 for omitted rows of R.
     """
     encoding = distances.encoding
     if len(encoding.shape) == 3:
@@ -84,8 +84,8 @@ def project_distances(projection, distances, num_tokens, has_reversed=False):
 def mirror_distances(even, odd, num_tokens):
     """Extend projections of non-negative distances to negative ones.
 
-    sin(-d) = -sin(d) and cos(-d) = cos(d), so the projection of R needs
-    computing for non-negative distances only, sines and cosines apart.
+    sin(-d) = -sin(d) and cos(-d) = cos(d), so R is projected only for
+    non-negative distances, sines and cosines separately.
 
     Args:
         even, odd: tensors of shape [..., K, X], the projected cosines and

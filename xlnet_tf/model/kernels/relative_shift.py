@@ -1,8 +1,8 @@
-"""The relative shift: scores by distance become scores by key.
+"""The relative shift from scores by distance to scores by key.
 
-Scores against R are computed by distance. The shift re-indexes them by key, so
-that they add up with the content scores (Transformer-XL, appendix B).
-`plain.py` does it by one look-up; these ways are faster.
+Scores against R are computed by distance. The shift re-indexes them by key, to
+add them to the content scores (Transformer-XL, appendix B). `plain.py` uses one
+look-up; the functions here are faster.
 
 Shapes: K keys, P targets, R distances, S tokens of a block, W columns.
 """
@@ -17,7 +17,7 @@ from xlnet_tf.model.sizes import slice_axis
 def relative_shift(scores, num_keys):
     """Re-index scores of S consecutive tokens from distance to key.
 
-    Token t stands at position M + t, so its score for key k is the one of
+    Token t is at position M + t, so its score for key k is the score of
     distance M + t - k, in column T - t + k; in a block, token s has it in
     column S - s + k. For S = 2 and K = 3:
 
@@ -49,13 +49,13 @@ def relative_shift_transpose(scores):
         scores: tensor of shape [..., S, K].
 
     Returns:
-        tensor of shape [..., S, K + S], 0 at distances that no key has.
+        tensor of shape [..., S, K + S], 0 at distances without a key.
     """
     *batch, size, num_keys = sizes_of(scores)
     width = num_keys + size - 1
     around = [[0, 0]] * len(batch)
-    # S zeros of the padded row remain in front. XLA takes five times as long
-    # on a CPU to pad the flat scores.
+    # S zeros of the padded row remain in front. Padding the flat scores takes
+    # XLA five times as long on a CPU.
     rows = ops.pad(scores, [*around, [1, 0], [0, size - 1]])
     flat = ops.reshape(rows, [*batch, (size + 1) * width])
     rows = slice_axis(flat, width - size, size * (width + 1))
@@ -69,8 +69,8 @@ def relative_shift_targets(scores, target_positions, num_keys, num_tokens):
     score for key k in column T - t + k.
 
     Args:
-        scores: tensor of shape [..., P, R], R = K + T, or less where sizes are
-            ints: keys at the distances that are missing get 0.
+        scores: tensor of shape [..., P, R], R = K + T, or less if sizes are
+            ints: keys at missing distances get 0.
         target_positions: int32 tensor of shape [..., P], values in [0, T).
         num_keys, num_tokens: ints, or scalars of the backend, K and T.
 
@@ -96,10 +96,10 @@ def relative_shift_targets_transpose(
         num_tokens, num_distances: ints, or scalars of the backend, T and R.
 
     Returns:
-        tensor of shape [..., P, R], 0 at distances that no key has.
+        tensor of shape [..., P, R], 0 at distances without a key.
     """
     *batch, num_keys = sizes_of(scores)
-    # A shift to the right, as a shift to the left of padded rows.
+    # A shift to the right is a shift to the left of padded rows.
     room = num_tokens
     if isinstance(num_tokens, int):
         room = 2 ** _num_bits(num_tokens)
@@ -113,7 +113,7 @@ def relative_shift_targets_transpose(
 
 
 def _num_bits(count):
-    """int, the number of bits of the numbers below `count`."""
+    """int, bits that the numbers below `count` need."""
     return (count - 1).bit_length()
 
 
@@ -128,8 +128,8 @@ def _shift_left(rows, amount, num_amounts, width):
     Args:
         rows: tensor of shape [..., P, W].
         amount: int32 tensor of shape [..., P], in [0, num_amounts).
-        num_amounts: int, or a scalar of the backend where lengths are not
-            known before the call, as in exports; then a gather must do.
+        num_amounts: int, or a scalar of the backend if lengths are not known
+            before the call, as in exports; then a gather is used.
         width: int or scalar, columns of the result.
 
     Returns:

@@ -1,10 +1,10 @@
-"""Scores and softmax of some heads, and the gradient of both.
+"""Scores and softmax of some heads, and their gradients.
 
 For the kernel `memory_efficient`; `kernels/plain.py` has the equations (a) to
 (d) of the paper, one line each.
 
-Plain array operations on whatever batch of heads the leading axes hold: all
-heads of all examples, or a few heads of one.
+The functions are plain array operations. The leading axes hold all heads of all
+examples, or a few heads of one.
 
 Shapes: B batch, T tokens, K keys, P targets, Q = T + P rows, H head dim,
 R = K + T distances, S tokens of a block; "..." are the axes of examples and
@@ -30,7 +30,7 @@ MASKED_SCORE = -1e30
 
 
 class HeadInputs(NamedTuple):
-    """The tensors that decide what heads attend to. Gradients flow to all.
+    """Tensors that scores and values are computed from, all with gradients.
 
     Attributes:
         content_query: float tensor of shape [..., Q, H], the queries plus the
@@ -38,12 +38,12 @@ class HeadInputs(NamedTuple):
         position_query: float tensor of shape [..., Q, H], the queries plus the
             position bias v, scaled.
         segment_difference: float tensor of shape [..., Q], the score of a key
-            in another segment minus that of a key in the same.
+            in a different segment minus its score in the same one.
         key, value: float tensors of shape [..., K, H].
         position_blocks: float tensor of shape [..., T / S, K + S, H], projected
-            distances as `distances.make_position_blocks` slices them.
-        position: float tensor of shape [..., R, H], projected distances, or
-            the first ones, as many as targets need.
+            distances, see `distances.make_position_blocks`.
+        position: float tensor of shape [..., R, H], all projected distances, or
+            as many first ones as targets need.
     """
 
     content_query: Any
@@ -56,7 +56,7 @@ class HeadInputs(NamedTuple):
 
 
 def score_dtype(dtype):
-    """Find the type of scores and softmax.
+    """Type of scores and softmax.
 
     Args:
         dtype: str or dtype, of the keys and values.
@@ -68,7 +68,7 @@ def score_dtype(dtype):
 
 
 def segment_difference(inputs):
-    """The score of a key in another segment minus that of one in the same.
+    """Score of a key in a different segment minus its score in the same one.
 
     Args:
         inputs: AttentionInputs.
@@ -84,7 +84,7 @@ def segment_difference(inputs):
 
 
 def _scores(inputs, rules):
-    """[..., Q, K], `MASKED_SCORE` where a row may not attend."""
+    """[..., Q, K], `MASKED_SCORE` at masked keys."""
     num_keys = sizes_of(inputs.key)[-2]
     # (a) + (c), ...qh,...kh->...qk
     scores = _product(inputs.content_query, inputs.key)
@@ -157,24 +157,24 @@ def attend_heads(weights, largest, value, rules):
     kept = _kept(weights, rules)
     total = ops.sum(kept, axis=-1)
     if rules.drops:
-        # The sum without signs, of two tensors that there are anyway.
+        # The sum without signs, from two tensors that exist anyway.
         total = 2 * total - ops.sum(weights, axis=-1)
     factor = rules.scale / total
     if rules.mask is not None:
-        # The softmax of a row whose keys are all masked is uniform, but no
+        # If all keys of a row are masked its softmax would be uniform, but no
         # information may pass through it.
         factor = ops.where(largest > MASKED_SCORE / 2, factor, 0.0)
     if _overflows(value.dtype):
         kept = ops.cast(kept * ops.expand_dims(factor, -1), value.dtype)
         return ops.matmul(kept, value), factor
-    # Dividing H numbers a row is cheaper than dividing K.
+    # Dividing H numbers per row is cheaper than dividing K.
     attended = ops.matmul(ops.cast(kept, value.dtype), value)
     factor_of_row = ops.expand_dims(ops.cast(factor, value.dtype), -1)
     return attended * factor_of_row, factor
 
 
 def _overflows(dtype):
-    """Whether a sum of values could be too large before its division."""
+    """Whether a sum of values could overflow before its division."""
     return dtype == "float16"
 
 
@@ -267,15 +267,15 @@ def _position_gradients(score_gradient, inputs, rules):
 
 
 def _backward_product(gradient, rows, distances, by_distance, shifts=None):
-    """Gradients of both factors of position scores that were shifted to keys.
+    """Gradients of both factors of position scores by key.
 
     Args:
         gradient: tensor of shape [..., S, K], of the shifted scores.
         rows: tensor of shape [..., S, H], the first factor.
         distances: tensor of shape [..., W, H], the second factor; its first
-            axis may be 1 where the first axis of `rows` is B.
-        by_distance: function of (tensor of shape [..., S, K], `shifts`) to
-            [..., S, W], the transpose of the relative shift.
+            axis may be 1 if the first axis of `rows` is B.
+        by_distance: function from (tensor of shape [..., S, K], `shifts`) to a
+            tensor [..., S, W], the transpose of the relative shift.
         shifts: tensor of shape [..., S], or None.
 
     Returns:
@@ -284,10 +284,10 @@ def _backward_product(gradient, rows, distances, by_distance, shifts=None):
     if not begins_with_one(distances) or begins_with_one(gradient):
         scores = by_distance(gradient, shifts)
         return ops.matmul(scores, distances), _transposed_product(scores, rows)
-    # The rows of all examples in one product: as a batch of products, the
-    # gradient of the distances would be [B, ..., W, H] before it is summed.
-    # The axis of examples moves after the shift: XLA computes both in one pass
-    # over the scores, in less time than in the other order on a CPU.
+    # One product for the rows of all examples: in a batch of products, the
+    # gradient of the distances would be [B, ..., W, H] before its sum. The axis
+    # of examples moves after the shift: XLA computes both in one pass over the
+    # scores. The other order takes longer on a CPU.
     scores = by_distance(gradient, shifts)
     scores = _examples_as_rows(ops.moveaxis(scores, 0, -3))
     row_gradient = ops.matmul(scores, distances)
@@ -327,9 +327,9 @@ def _product(rows, columns):
     """...qh,...kh->...qk"""
     *batch, num_columns, width = sizes_of(columns)
     if all(isinstance(size, int) and size == 1 for size in batch):
-        # A single matrix is multiplied by all rows at once. As a batch that is
-        # broadcast, oneDNN in TensorFlow 2.20 writes out of bounds: models of
-        # one head got wrong numbers, or crashed.
+        # A single matrix is multiplied by all rows at once. Broadcast as a
+        # batch, it makes oneDNN in TensorFlow 2.20 write out of bounds: models
+        # of one head got wrong numbers, or crashed.
         matrix = ops.reshape(columns, [num_columns, width])
         return ops.tensordot(rows, matrix, [[-1], [-1]])
     return ops.einsum("...qh,...kh->...qk", rows, columns)
@@ -338,7 +338,7 @@ def _product(rows, columns):
 def _transposed_product(scores, rows):
     """...qk,...qh->...kh"""
     # Transposing the narrow factor and the narrow result instead of the scores
-    # takes 0.6 of the time on a CPU. With no axis added in between, XLA would
-    # undo it: it folds a transposition into a product before it.
+    # takes 0.6 of the time on a CPU. The extra axis in between keeps XLA from
+    # undoing it: XLA folds a transposition into the product before it.
     product = ops.expand_dims(ops.einsum("...qh,...qk->...hk", rows, scores), 0)
     return ops.squeeze(ops.swapaxes(product, -1, -2), 0)

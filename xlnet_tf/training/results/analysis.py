@@ -1,4 +1,4 @@
-"""Thresholds, calibration and spread of answers, beside their metrics.
+"""Thresholds, calibration and spread of answers.
 
 Shapes: X examples.
 """
@@ -9,12 +9,12 @@ import numpy as np
 
 from xlnet_tf.tasks.multi_label_classifier import multi_hot
 
-BINS = 10  # of the calibration
+BINS = 10  # of calibration
 LEAST_SPREAD = 0.05
 
 
 def analyse(task, examples, decoded, labels=None):
-    """Further figures of answers to labelled examples.
+    """Additional figures of answers to labelled examples.
 
     Args:
         task: TaskSpec.
@@ -23,12 +23,11 @@ def analyse(task, examples, decoded, labels=None):
         labels: tuple of str, the classes, or None.
 
     Returns:
-        dict of JSON values, empty where a kind of task has none: of classes
-        `calibration_error`, of two classes also `positive`, `roc_auc`,
-        `average_precision`, `best_threshold` and `best_f1`,
-        which are there for several classes of a text too; of numbers
-        `spread`, the standard deviation of the predictions divided by that of
-        the truth.
+        dict of JSON values, empty if a kind of task has none. For classes:
+        `calibration_error`; for two classes also `positive`, `roc_auc`,
+        `average_precision`, `best_threshold` and `best_f1`, as for several
+        classes per text. For numbers: `spread`, the standard deviation of the
+        predictions divided by the standard deviation of the truth.
     """
     if task.kind == "regression":
         targets = np.array([float(x.label) for x in examples])
@@ -47,13 +46,13 @@ def analyse(task, examples, decoded, labels=None):
     rows = [one["probabilities"] for one in decoded]
     right = [one["label"] == x for one, x in zip(decoded, truth, strict=True)]
     confidence = [max(row.values()) for row in rows]
-    found = {"calibration_error": calibration_error(confidence, right)}
+    figures = {"calibration_error": calibration_error(confidence, right)}
     if len(labels) == 2 and len(set(truth)) == 2:
         positive = labels[1]
         is_positive = np.array([x == positive for x in truth])
         probability = np.array([row[positive] for row in rows])
-        found |= {"positive": positive, **ranked(is_positive, probability)}
-    return found
+        figures |= {"positive": positive, **ranked(is_positive, probability)}
+    return figures
 
 
 def calibration_bins(confidence, right):
@@ -64,8 +63,8 @@ def calibration_bins(confidence, right):
         right: [X] bool, whether these are right.
 
     Returns:
-        three arrays [number of bins that are not empty]: mean confidence,
-        share of right answers, and number of examples.
+        three arrays [number of non-empty bins]: mean confidence, share of right
+        answers, and number of examples.
     """
     confidence = np.asarray(confidence, np.float64)
     right = np.asarray(right, np.float64)
@@ -94,12 +93,12 @@ def ranked(is_positive, probability):
     """Figures of two classes, over all thresholds.
 
     Args:
-        is_positive: [X] bool, both of which occur.
+        is_positive: [X] bool, with both values.
         probability: [X], of the positive class.
 
     Returns:
-        dict of `roc_auc`, `average_precision`, `best_threshold`, and
-        `best_f1`, the F1 of calling positive what is at least as probable.
+        dict of `roc_auc`, `average_precision`, `best_threshold`, and `best_f1`,
+        the F1 if examples from that probability on count as positive.
     """
     from sklearn.metrics import average_precision_score
     from sklearn.metrics import precision_recall_curve
@@ -108,7 +107,7 @@ def ranked(is_positive, probability):
     precision, recall, thresholds = precision_recall_curve(
         is_positive, probability
     )
-    both = precision[:-1] + recall[:-1]  # the last has no threshold
+    both = precision[:-1] + recall[:-1]  # the last point has no threshold
     f1 = 2 * precision[:-1] * recall[:-1] / np.where(both > 0, both, 1)
     best = int(np.argmax(f1))
     return {
@@ -122,7 +121,7 @@ def ranked(is_positive, probability):
 
 
 def notes_of(analysis):
-    """Lines that say what `analyse` found, list of str."""
+    """Lines about the results of `analyse`, list of str."""
     lines = []
     if "best_threshold" in analysis:
         lines.append(

@@ -20,21 +20,21 @@ SEPARATOR = "|"  # between a text and its pair
 
 
 def influence_of_words(kind, examples, labels, weights):
-    """Words as they were read, with their influence on a sum of logits.
+    """Words of each text, with their influence on a sum of logits.
 
     The influence of a token is the product of its embedding and the gradient
-    with respect to it; that of a word is the sum over its pieces.
+    with respect to it; the influence of a word is the sum over its pieces.
 
     Args:
         kind: TaskOfTexts, around a model with a preprocessor.
-        examples: list of X TextExample, one at least.
+        examples: list of X TextExample, at least one.
         labels: tuple of str, the classes, or None.
-        weights: array [X, C] or, for numbers, [X]: of the sum of logits that
-            is asked about.
+        weights: array [X, C] or, for numbers, [X]: weights of the sum of
+            logits.
 
     Returns:
-        list of X lists of (word, influence), or None for a model that reads
-        in segments or whose embeddings are of 8 bits.
+        list of X lists of (word, influence), or None for a model that reads in
+        segments or has 8-bit embeddings.
 
     Source: Denil et al., 2014, https://arxiv.org/abs/1412.6815.
     """
@@ -44,14 +44,14 @@ def influence_of_words(kind, examples, labels, weights):
         return None
     table = ops.convert_to_numpy(ops.cast(table, "float32"))
     gradient = _gradient_of_embeddings(kind)
-    # The truth is given by the weights.
-    asked = [example._replace(label=None) for example in examples]
-    rows = model.preprocessor.encode(asked, labels)
+    # The weights contain the truth.
+    unlabelled = [example._replace(label=None) for example in examples]
+    rows = model.preprocessor.encode(unlabelled, labels)
     batches = Batches(
         rows, _BATCH_SIZE, bucket_lengths(model.preprocessor.sequence_length)
     )
     weights = np.asarray(weights, np.float32)
-    found = [[] for _ in examples]
+    words_of_examples = [[] for _ in examples]
     for features in batches.evaluation():
         features = {name: value.numpy() for name, value in features.items()}
         place, token_ids = features["row_index"], features["token_ids"]
@@ -65,19 +65,19 @@ def influence_of_words(kind, examples, labels, weights):
         mask = features["padding_mask"] > 0
         for row, index in enumerate(place):
             if index >= 0:
-                found[index] = _words(
+                words_of_examples[index] = _words(
                     model.preprocessor.tokenizer,
                     token_ids[row, mask[row]],
                     products[row, mask[row]],
                 )
-    return found
+    return words_of_examples
 
 
 def _gradient_of_embeddings(kind):
     """Function of (zeros [B, T, D], features, weights): gradient [B, T, D].
 
     The zeros are added to the embeddings of the tokens, so that each place has
-    a gradient of its own, wherever its token stands too.
+    its own gradient, even for repeated tokens.
     """
     model = kind.model
     embedding = model.backbone.token_embedding

@@ -1,6 +1,6 @@
-"""End of a run: the files that it leaves, and its last lines about them.
+"""End of a run: its result files, and its last lines about them.
 
-The last lines name commands that can follow.
+The last lines suggest the next commands.
 """
 
 import math
@@ -25,10 +25,10 @@ from xlnet_tf.training.results.summary import make_results
 from xlnet_tf.training.results.summary import write_results
 from xlnet_tf.training.results.summary import written
 
-# From this times the best loss on, or that of chance, the last one is worse.
+# Factor of the best loss, or of chance, from which the last loss is worse.
 _CLEARLY_WORSE, _FAR_ABOVE = 1.03, 1.1
 _OVERFITTED = ": the model has overfitted"
-_TOLD = (PAGE_FILE, RESULTS_FILE, "best")  # what is named at the end
+_TOLD = (PAGE_FILE, RESULTS_FILE, "best")  # files listed at the end
 
 
 def write_all(directory, data, kind, examples, decoded, rows, **results):
@@ -40,8 +40,8 @@ def write_all(directory, data, kind, examples, decoded, rows, **results):
         kind: TaskKind around the model.
         examples: list of the held-out examples.
         decoded: list of dict, the answers to them.
-        rows: EncodedExamples that were trained on.
-        **results: further arguments of `make_results`.
+        rows: EncodedExamples of the training.
+        **results: other arguments of `make_results`.
     """
     directory, task, labels = as_path(directory), data.task, data.labels
     write_predictions(
@@ -49,33 +49,35 @@ def write_all(directory, data, kind, examples, decoded, rows, **results):
         prediction_rows(examples, decoded),
     )
     write_report(directory, task, examples, decoded, labels)
-    found = make_results(
+    run_results = make_results(
         task=task.name,
         examples=len(data.train),
         details=kind.details(rows),
         analysis=analyse(task, examples, decoded, labels),
-        # Which `evaluate` reads again.
+        # `evaluate` reads this file again.
         columns=data.columns,
         **results,
     )
     draw_losses(directory)
     with warnings_in_a_line():
-        write_page(directory, found, task, kind, examples, decoded, labels)
-    write_results(directory, found)  # last: with it the run is done
+        write_page(
+            directory, run_results, task, kind, examples, decoded, labels
+        )
+    write_results(directory, run_results)  # last: it marks the run as done
 
 
 def finetuning_ending(
     directory, results, predicted=None, is_new=True, is_one=True
 ):
-    """The last lines of a fine-tuning run: metrics, files, what can follow.
+    """Last lines of a fine-tuning run: metrics, files, next commands.
 
     Args:
         directory: path of the run.
         results: dict of `make_results`.
         predicted: (path of examples, path of their predictions, dict of
             metrics), or None.
-        is_new: bool, whether the results were written now.
-        is_one: bool, whether the run is not one of several seeds.
+        is_new: bool, whether the results are new.
+        is_one: bool, whether the run has a single seed.
 
     Returns:
         str.
@@ -108,18 +110,18 @@ def _last_loss(directory, kind):
         kind: "eval" or "train".
     """
     lines = read_json_lines(directory / METRICS_FILE)
-    found = [x["loss"] for x in lines if x.get("kind") == kind and "loss" in x]
-    return found[-1] if found else None
+    losses = [x["loss"] for x in lines if x.get("kind") == kind and "loss" in x]
+    return losses[-1] if losses else None
 
 
 def warning_of_failure(directory, vocabulary_size, predictions=1):
-    """A line on a run that is worse than guessing, str; "" for any other.
+    """A line about a run worse than guessing, str; "" for others.
 
     Args:
         directory: path of the run.
-        vocabulary_size: int; a guess among so many has the loss of its
-            logarithm.
-        predictions: int, of each token, whose losses the loss sums. Default 1.
+        vocabulary_size: int; its logarithm is the loss of a random guess.
+        predictions: int, number of predictions per token, whose losses are
+            summed. Default 1.
     """
     held_out, trained = (
         _last_loss(directory, "eval"),
@@ -130,7 +132,7 @@ def warning_of_failure(directory, vocabulary_size, predictions=1):
     if last is None or last <= _FAR_ABOVE * chance:  # NaN is not
         return ""
     of = "" if held_out is None else "held-out "
-    found = (
+    comparison = (
         f"its last {of}loss is {last:.3f}, and a guess among "
         f"{vocabulary_size:,} tokens has {chance:.3f}"
     )
@@ -138,23 +140,23 @@ def warning_of_failure(directory, vocabulary_size, predictions=1):
     has_learned = trained is not None and trained <= _FAR_ABOVE * chance
     if has_learned and math.isfinite(last):
         return (
-            f"warning: the model has overfitted: {found}, but in training it "
-            f"is {trained:.3f}. Give more text, or fewer --steps; {picture} "
+            f"warning: the model has overfitted: {comparison}, but in training "
+            f"it is {trained:.3f}. Give more text, or fewer --steps; {picture} "
             "shows where the losses part."
         )
     return (
-        f"warning: the run has diverged: {found}. Train anew with a lower "
+        f"warning: the run has diverged: {comparison}. Train anew with a lower "
         f"--learning-rate; {picture} shows where the loss rises."
     )
 
 
 def pretraining_ending(directory, has_failed, exports=()):
-    """The last lines of a pretraining run: its best step, what can follow.
+    """Last lines of a pretraining run: its best step, next commands.
 
     Args:
         directory: path of the run.
         has_failed: bool, whether there is a `warning_of_failure`.
-        exports: list of paths of the SavedModels that the run wrote, if any.
+        exports: list of paths of the run's SavedModels, if any.
 
     Returns:
         str.
@@ -173,7 +175,7 @@ def pretraining_ending(directory, has_failed, exports=()):
         )
         exports = [x for x in exports if x.name == str(best["step"])]
     elif has_failed:
-        return []  # there is nothing to go on with
+        return []  # nothing to continue from
     second = f"xlnet export --model {preset} --output saved_models/NAME/1"
     if exports:
         second = f"xlnet predict --model {exports[-1]} --text TEXT"

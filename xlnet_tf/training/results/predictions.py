@@ -26,7 +26,7 @@ REPORT_FILE = "report.txt"
 CONFUSION_FILE = "confusion_matrix.png"
 REGRESSION_FILE = "scores.png"
 ANSWERS_FILE = "answers.png"
-# Key in an answer to a question -> file that SQuAD's scripts read.
+# Key in an answer to a question -> file for SQuAD's scripts.
 OFFICIAL_FILES = {
     "answer": "predictions.json",
     "n_best": "nbest_predictions.json",
@@ -36,12 +36,12 @@ OFFICIAL_FILES = {
 _LENGTHS = {0: "none", 1: "1", 2: "2", 4: "3 to 4", 8: "5 to 8"}
 _LONGER = "9 or more"
 _MOST_COUNTED_CLASSES = 40
-_LONGEST_NAME = 28  # letters on an axis
+_LONGEST_NAME = 28  # characters on an axis
 
-# Fields of examples that are shown.
+# Displayed fields of examples.
 _CONTENT = ("text", "text_pair", "question", "options", "query", "source")
-# Field of an example that holds the truth, key of its prediction in
-# `TaskKind.decode`, and name under which the truth is shown.
+# Field of an example with the truth, key of its prediction in
+# `TaskKind.decode`, and displayed name of the truth.
 _TRUTHS = (
     ("label", "label", "true_label"),
     ("label", "labels", "true_labels"),
@@ -54,7 +54,7 @@ _TRUTHS = (
 
 
 def write_predictions(file, predictions):
-    """Write JSON lines, whole or not at all.
+    """Write JSON lines atomically.
 
     Args:
         file: path.
@@ -64,17 +64,17 @@ def write_predictions(file, predictions):
 
 
 def prediction_rows(examples, decoded):
-    """Answers beside what they answer, and beside the truth where it is known.
+    """Rows of examples with their answers, and with the truth if known.
 
     Args:
         examples: list of X examples.
         decoded: list of X dicts, of `TaskKind.decode`.
 
     Returns:
-        list of X dicts: the place, `row` of a file or else `where`; the
-        content of the example, such as `text`; what is true, such as
-        `true_label`; `predicted_label`, and whether what was predicted is
-        `right`; then all that `TaskKind.decode` gives.
+        list of X dicts: the place, `row` of a file or else `where`; the content
+        of the example, such as `text`; the truth, such as `true_label`;
+        `predicted_label`, and whether the prediction is `right`; then the
+        result of `TaskKind.decode`.
     """
     return [
         {**_shown(example, one), **one}
@@ -84,39 +84,39 @@ def prediction_rows(examples, decoded):
 
 def _shown(example, one):
     """Content and truth of an example, dict of JSON values."""
-    found = {}
+    shown = {}
     row = re.fullmatch(r".*, row (\d+)", example.where, re.DOTALL)
     if row:
-        found["row"] = int(row[1])
+        shown["row"] = int(row[1])
     elif example.where:
-        found["where"] = example.where
+        shown["where"] = example.where
     fields = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in example._asdict().items()
     }
     for name in _CONTENT:
         if fields.get(name) not in (None, []):
-            found[name] = fields[name]
+            shown[name] = fields[name]
     for name, answer, truth in _TRUTHS:
         true = fields.get(name)
         if answer not in one:
             continue
         if true is not None:
-            found[truth] = str(true) if answer == "label" else true
+            shown[truth] = str(true) if answer == "label" else true
         if answer == "label":
-            found["predicted_label"] = one["label"]
+            shown["predicted_label"] = one["label"]
         if true is not None and answer != "score":
-            found["right"] = one[answer] == found[truth]
+            shown["right"] = one[answer] == shown[truth]
             if answer == "labels":  # in any order
-                found["right"] = set(one[answer]) == set(found[truth])
+                shown["right"] = set(one[answer]) == set(shown[truth])
     if isinstance(example, QuestionExample):
         if example.answers or example.is_impossible:
-            found["true_answers"] = [x.text for x in example.answers]
-    return found
+            shown["true_answers"] = [x.text for x in example.answers]
+    return shown
 
 
 def write_report(directory, task, examples, decoded, labels=None):
-    """Write the tables and pictures of answers that a kind of task has.
+    """Write a kind of task's tables and pictures of answers.
 
     Args:
         directory: path.
@@ -161,13 +161,13 @@ def write_report(directory, task, examples, decoded, labels=None):
 
 
 def _write_official(directory, decoded):
-    """Write the files that the official scripts of SQuAD read, all or none."""
+    """Write all files for SQuAD's official scripts, or none."""
     with contextlib.ExitStack() as stack:
         for key, name in OFFICIAL_FILES.items():
             by_id = {one["id"]: one[key] for one in decoded}
             text = json.dumps(by_id, indent=4, ensure_ascii=False) + "\n"
             file = stack.enter_context(written_whole(directory / name))
-            # Lone surrogates, as `json_line` writes them.
+            # Lone surrogates, in the form of `json_line`.
             file.write_bytes(text.encode(errors="backslashreplace"))
 
 
@@ -175,14 +175,14 @@ def answers_by_length(examples, decoded):
     """F1 of answers to questions, by the words of the true answer.
 
     Args:
-        examples: list of X QuestionExample; of several true answers, the first
-            counts for the length.
-        decoded: list of X dict of `answer`, "" where there is none.
+        examples: list of X QuestionExample; the first true answer defines the
+            length.
+        decoded: list of X dict of `answer`, "" for no answer.
 
     Returns:
-        dict of number of words, such as "3 to 4", to (number of questions,
-        mean F1 in percent, of SQuAD's official script), shortest first, "none"
-        for questions without an answer. Lengths that do not occur are left out.
+        dict from number of words, such as "3 to 4", to (number of questions,
+        mean F1 in percent by SQuAD's official script), shortest first, with
+        "none" for questions without an answer. Missing lengths are left out.
     """
     groups = {name: [] for name in (*_LENGTHS.values(), _LONGER)}
     for example, one in zip(examples, decoded, strict=True):
@@ -191,19 +191,19 @@ def answers_by_length(examples, decoded):
             words = max(1, len(example.answers[0].text.split()))
         names = (name for most, name in _LENGTHS.items() if words <= most)
         groups[next(names, _LONGER)].append((example, one))
-    found = {}
+    by_length = {}
     for name, group in groups.items():
         if group:
             scores = scores_as_answered(*zip(*group, strict=True))
-            found[name] = len(group), scores["squad_f1_as_answered"]
-    return found
+            by_length[name] = len(group), scores["squad_f1_as_answered"]
+    return by_length
 
 
 def classes_text(targets, predictions, labels):
     """Precision, recall and F1 of the classes that occur, by scikit-learn.
 
     Args:
-        targets, predictions: [X] integers; [X, C] 0 or 1 of several classes.
+        targets, predictions: [X] integers; [X, C] 0 or 1 for several classes.
         labels: C names.
 
     Returns:
@@ -250,14 +250,14 @@ def entities_text(targets, predictions):
 
 
 def draw_confusion(file, targets, predictions, labels, title):
-    """Draw the confusion matrix; up to 40 classes with its counts.
+    """Draw the confusion matrix, with counts for up to 40 classes.
 
-    A cell is as dark as its share of the examples of the true class.
-    Matplotlib takes the letters of the names from the families of its setting
-    `font.family`. Where these lack one, classes are shown by their numbers.
+    The shade of a cell is its share of the examples of the true class.
+    Matplotlib draws names with the families of its setting `font.family`. If
+    these lack a letter, classes are shown by number.
 
     Args:
-        file: path of the PNG to write, whole or not at all.
+        file: path of the PNG, written atomically.
         targets, predictions: [X] integers.
         labels: C names.
         title: str.
@@ -271,14 +271,14 @@ def draw_confusion(file, targets, predictions, labels, title):
     from sklearn.metrics import confusion_matrix
 
     places = range(len(labels))
-    with warnings.catch_warnings():  # of one class; the run has said so
+    with warnings.catch_warnings():  # for one class; the run has warned already
         warnings.filterwarnings("ignore", message="A single label was found")
         counts = confusion_matrix(targets, predictions, labels=places)
-    # Of a class that does not occur, each share is 0.
+    # For a class that does not occur, each share is 0.
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
     def draw(names):
-        # A name may hold a "$", which is no formula.
+        # A "$" in a name starts no formula.
         with rc_context({"text.parse_math": False, "font.size": 7}):
             side = 2.5 + 0.26 * len(names)
             figure = Figure(figsize=(side + 1, side), layout="constrained")
@@ -315,7 +315,7 @@ def draw_regression(file, targets, predictions, title):
     """Draw predicted numbers against true ones.
 
     Args:
-        file: path of the PNG to write, whole or not at all.
+        file: path of the PNG, written atomically.
         targets, predictions: [X] numbers.
         title: str.
     """
@@ -334,9 +334,9 @@ def draw_answers(file, by_length, title):
     """Draw the F1 of answers to questions by the length of the true answer.
 
     Args:
-        file: path of the PNG to write, whole or not at all.
-        by_length: dict of str, a number of words, to (number of questions,
-            F1 in percent).
+        file: path of the PNG, written atomically.
+        by_length: dict from str, a number of words, to (number of questions, F1
+            in percent).
         title: str.
     """
     from matplotlib.figure import Figure
@@ -363,7 +363,7 @@ def _shortened(name):
 
 
 def png(figure):
-    """A matplotlib.figure.Figure as bytes of a PNG."""
+    """A matplotlib.figure.Figure as PNG bytes."""
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=150)
     return data.getvalue()

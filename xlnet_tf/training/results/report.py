@@ -1,4 +1,4 @@
-"""Report of a run as a self-contained page of HTML.
+"""Report of a run as a self-contained HTML page.
 
 The page loads nothing: pictures are inline, and its policy forbids the network.
 
@@ -28,7 +28,7 @@ from xlnet_tf.training.results.predictions import prediction_rows
 
 PAGE_FILE = "report.html"
 MOST_ERRORS = 100
-_MOST_CHARACTERS = 2000  # of a cell
+_MOST_CHARACTERS = 2000  # per cell
 _OF_TEXTS = ("classification", "multi_label", "regression")
 _FIRST = ("row", "where", "text", "text_pair")
 _LEFT_OUT = {"id", "label", "labels", "right", "n_best", "probabilities"}
@@ -48,7 +48,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def write_page(directory, results, task, kind, examples, decoded, labels=None):
-    """Write `report.html`. What cannot be drawn is left out with a warning.
+    """Write `report.html`; parts that fail are left out with a warning.
 
     Args:
         directory: path of the run, with the pictures of `write_report`.
@@ -75,7 +75,7 @@ def write_page(directory, results, task, kind, examples, decoded, labels=None):
     ):
         try:
             parts = draw()
-        # No error here may cost a run its results.
+        # An error here must not cost a run its results.
         except Exception as error:  # noqa: BLE001
             warnings.warn(
                 f"{PAGE_FILE} has no section {title!r}: {in_a_line(error)}",
@@ -191,7 +191,7 @@ def _square(xlabel, ylabel):
 
 
 def _errors(task, kind, examples, rows, labels):
-    """The worst errors, the worst first."""
+    """The worst errors, largest first."""
     sizes = [_size_of_error(row) for row in rows]
     order = sorted(range(len(rows)), key=lambda i: (-sizes[i], i))
     order = [i for i in order if sizes[i] > 0][:MOST_ERRORS]
@@ -227,7 +227,7 @@ def _errors(task, kind, examples, rows, labels):
 
 
 def _size_of_error(row):
-    """float, above 0 for errors, and larger for worse ones."""
+    """float, above 0 for errors, larger for worse ones."""
     if "true_score" in row:
         return abs(row["score"] - row["true_score"])
     if "true_labels" in row:
@@ -249,7 +249,7 @@ def _size_of_error(row):
 
 
 def _cells(row):
-    """dict of name to cell, of what an error shows."""
+    """dict of name to cell for one error."""
     cells = {name: row[name] for name in _FIRST if name in row}
     for name, value in row.items():
         if name not in cells and name not in _LEFT_OUT:
@@ -279,7 +279,7 @@ def _cut(value):
 
 
 def _weights(row, labels):
-    """Weights of the logits whose sum speaks for the error."""
+    """Weights of the logits in the sum that explains the error."""
     if "true_score" in row:
         return float(np.sign(row["score"] - row["true_score"]))
     if "true_labels" in row:
@@ -307,8 +307,8 @@ def _element(tag, *content, **attributes):
     """An element of HTML.
 
     Args:
-        tag: str, its name.
-        *content: str, number or element each; None is left out.
+        tag: str, name of the element.
+        *content: each a str, number or element; None is left out.
         **attributes: str, "class_" for "class".
 
     Returns:
@@ -323,7 +323,7 @@ def _element(tag, *content, **attributes):
             made.append(part)
             last = part
             continue
-        # What a browser would not show, or UTF-8 does not have.
+        # Characters that a browser does not show or UTF-8 lacks.
         text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(part))
         if last is None:
             made.text = (made.text or "") + text
@@ -359,7 +359,7 @@ def _picture(data, alternative):
 
     Args:
         data: bytes of a PNG.
-        alternative: str, what is to be seen there.
+        alternative: str, a description of the picture.
     """
     source = "data:image/png;base64," + base64.b64encode(data).decode()
     return _element("img", src=source, alt=alternative)

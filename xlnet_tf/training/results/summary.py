@@ -1,4 +1,4 @@
-"""Results of a fine-tuning run, and their summary over seeds."""
+"""Results of a fine-tuning run, and a summary over seeds."""
 
 import importlib.metadata
 import math
@@ -38,25 +38,25 @@ def make_results(
     analysis=None,
     **facts,
 ):
-    """The results of a run.
+    """Make the results of a run.
 
     Args:
         task: str, its name.
         metrics: dict of str to float, the main metric first, of `Task.score`.
         seed: int.
-        steps: int, steps trained.
-        examples: int, examples trained on.
-        preset: str or None, where the model came from.
+        steps: int, number of training steps.
+        examples: int, number of training examples.
+        preset: str or None, the source of the model.
         started_from: str, "pretrained" or "random".
         details: dict or None, of `Task.details`.
         analysis: dict or None, of `analyse`.
-        **facts: further entries.
+        **facts: other entries.
 
     Returns:
-        dict that JSON can hold.
+        dict of JSON values.
 
     Raises:
-        ValueError: if there is no metric, or one is not a number.
+        ValueError: if there is no metric, or a metric is NaN.
     """
     metrics = {name: float(value) for name, value in metrics.items()}
     if not metrics:
@@ -102,9 +102,9 @@ def written(metrics, comma=", "):
     """Metrics as a line of text.
 
     Args:
-        metrics: dict of str to float. A threshold that is the lowest number of
-            32 bits, below which no question is answered, is told in words.
-        comma: str between two of them.
+        metrics: dict of str to float. The lowest 32-bit number as a threshold
+            means that no question is answered and is written in words.
+        comma: str between two metrics.
     """
     return comma.join(
         f"{name} {'never answers' if value <= NO_ANSWERS else f'{value:.4g}'}"
@@ -113,14 +113,17 @@ def written(metrics, comma=", "):
 
 
 def versions():
-    """Versions of Python and of the packages that decide the numbers."""
-    found = {"python": platform.python_version(), "xlnet_tf": __version__}
+    """Versions of Python and of the packages that affect the numbers."""
+    versions_by_package = {
+        "python": platform.python_version(),
+        "xlnet_tf": __version__,
+    }
     for package in _PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            versions_by_package[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions_by_package
 
 
 def seeds_summary(values):
@@ -130,10 +133,10 @@ def seeds_summary(values):
         values: list of float, at least one.
 
     Returns:
-        dict: "median", "min", "max", and "all", as given.
+        dict: "median", "min", "max", and "all", the values.
 
     Raises:
-        ValueError: if there are none.
+        ValueError: if there are no values.
     """
     values = [float(value) for value in values]
     if not values:
@@ -152,7 +155,7 @@ def write_summary(directory, results, write):
     Args:
         directory: path.
         results: list of dict, of `read_results`.
-        write: callable that takes a line, str.
+        write: function of a line, str.
     """
     summary = {
         name: seeds_summary([x["metrics"][name] for x in results])

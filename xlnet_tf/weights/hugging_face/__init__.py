@@ -9,7 +9,7 @@ from xlnet_tf.weights.hugging_face.xlnet import XLNetSource
 
 
 def open_directory(path):
-    """Open a directory that `save_pretrained` wrote.
+    """Open a directory written by `save_pretrained`.
 
     Args:
         path: path of the directory.

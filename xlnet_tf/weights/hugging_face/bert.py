@@ -1,7 +1,7 @@
-"""Hugging Face's BERT and UniLM's: their directories, names and config.
+"""BERT of Hugging Face and UniLM: directories, names and config.
 
-UniLM's code has the names of BERT, beside them the table of its relative bias,
-and may have the projections of attention as one, without a bias of the keys.
+UniLM's code has BERT's names and a table of relative biases. It may store
+attention's projections as one tensor, without a bias of the keys.
 """
 
 import re
@@ -35,7 +35,8 @@ _HEADS = re.compile(
     r"cls\.|classifier\.|qa_outputs\.|(bert\.)?pooler\."
     r"|(bert\.)?embeddings\.position_ids$"
 )
-# Hugging Face's class -> ours; sequence classification depends on the config.
+# From Hugging Face's class to ours; sequence classification depends on the
+# config.
 _ARCHITECTURES = {
     "BertForMaskedLM": "XLNetPretrainer",
     "BertForPreTraining": "XLNetPretrainer",
@@ -56,12 +57,12 @@ SUMMARY = {"summary": "first", "projection": True, "activation": "tanh"}
 
 
 class View(NamedTuple):
-    """A tensor under BERT's name, computed from one in the files.
+    """A tensor with BERT's name, computed from a stored tensor.
 
     Attributes:
         stored: str, the name in the files.
-        shape: tuple of int, of what `take` returns.
-        take: function of the stored array, or None for itself.
+        shape: tuple of int, of the result of `take`.
+        take: function of the stored array, or None for the array itself.
     """
 
     stored: str
@@ -100,8 +101,8 @@ class BertSource(HuggingFaceSource):
         return self._views
 
     def views_of(self, name, shape):
-        """dict of str to View, what a stored tensor holds."""
-        # Names of the first files, which were converted from TensorFlow's.
+        """dict of str to View, the parts of a stored tensor."""
+        # Names in the first files, converted from TensorFlow's.
         plain = name.replace("LayerNorm.gamma", "LayerNorm.weight")
         plain = plain.replace("LayerNorm.beta", "LayerNorm.bias")
         before, found, after = plain.partition("attention.self.")
@@ -132,8 +133,8 @@ class BertSource(HuggingFaceSource):
 
     def _class_heads(self, classes, dropout):
         arguments = {**self.class_arguments(classes), "dropout": dropout}
-        # Tokens are classified without the pooler, which files of the first
-        # versions of transformers have all the same.
+        # Token classification has no pooler, but files of the first versions of
+        # transformers contain one.
         has_pooler = f"{self.scope}pooler.dense.weight" in self.shapes()
         if not has_pooler or self.is_a("BertForTokenClassification"):
             return [Head("XLNetTokenClassifier", arguments)]
@@ -151,7 +152,7 @@ class BertSource(HuggingFaceSource):
         return task_head_weights(task, head_tables(self.scope), head)
 
     def new_head_weights(self, model):
-        # As Hugging Face's classes, a new classifier begins with the pooler.
+        # As in Hugging Face's classes, a new classifier begins with the pooler.
         table = dense("head/summary_dense", f"{self.scope}pooler.dense")
         variables, shapes = variables_by_path(model), self.shapes()
         return [
@@ -165,19 +166,20 @@ class BertSource(HuggingFaceSource):
         super().fill(model, head, strict)
 
     def is_leftover(self, name):
-        # It is tied to the embedding, or belongs to another task.
+        # Tied to the embedding, or part of another task.
         return bool(_HEADS.match(name))
 
 
 def _views_of_fused(scope, part, name, shape):
-    """The Views of UniLM's projections, which are one, and of their biases."""
+    """Views of UniLM's fused projections and their biases."""
     if part != "qkv_linear.weight":
         kind = {"q_bias": "query", "v_bias": "value"}[part]
         length = int(np.prod(shape))
         flat = View(name, (length,), np.ravel)
         views = {f"{scope}{kind}.bias": flat}
         if kind == "query":
-            # Keys have no bias: it would add the same to all scores of a row.
+            # Keys have no bias: it would add the same number to all scores of a
+            # row.
             key = View(name, (length,), lambda x: np.zeros_like(np.ravel(x)))
             views[f"{scope}key.bias"] = key
         return views
@@ -231,7 +233,7 @@ def backbone_table(scope, config):
 
 
 def of_config(table, config):
-    """A table without the variables that a BertConfig leaves out."""
+    """A table without the variables that a BertConfig lacks."""
     absent = set()
     if not config.num_segments:
         absent.add("segment_embedding/embeddings")
@@ -244,7 +246,7 @@ def head_tables(scope):
     """Hugging Face's name of every variable of every head.
 
     Args:
-        scope: str, see `backbone_table`; the pooler is in it.
+        scope: str, see `backbone_table`; it includes the pooler.
 
     Returns:
         dict of str, the name of a task, to its table.
@@ -288,7 +290,7 @@ def config_values(model):
         dict.
 
     Raises:
-        ValueError: if that code has no such model or head.
+        ValueError: if Hugging Face has no such model or head.
     """
     config = model.config
     check_width(config, "BERT")
@@ -320,7 +322,7 @@ def config_values(model):
         "dtype": "float32",
     }
     if config.activation == "relu":
-        values["gelu"] = config.gelu  # idle, and kept
+        values["gelu"] = config.gelu  # unused but kept
     if task is None:
         return values
     return {**values, **_head_values(model, task)}
@@ -330,7 +332,7 @@ def _head_values(model, task):
     """The values of the config that describe a head."""
     arguments = head_of(model).arguments
     if task == "XLNetPretrainer":
-        # Their transform has the activation of the feed-forward.
+        # Their transform uses the feed-forward's activation.
         is_theirs = arguments["transform_gelu"] == model.config.gelu
         if not arguments["has_transform"] or not is_theirs:
             raise no_head(model)

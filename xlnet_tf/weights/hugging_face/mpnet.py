@@ -1,4 +1,4 @@
-"""Hugging Face's MPNet, read: a BERT with a relative bias and no segments."""
+"""Reader of Hugging Face's MPNet: a BERT with relative bias, no segments."""
 
 import re
 
@@ -25,8 +25,8 @@ _HEADS = re.compile(
 class MPNetSource(BertSource):
     """A directory with an MPNet; see `HuggingFaceSource`.
 
-    Its code counts positions from 2, real tokens alone; ours counts from 0, so
-    the first two rows of its table are left out.
+    Its code counts positions of real tokens from 2; ours counts from 0, so the
+    first two rows of its table are left out.
     """
 
     noun = "an MPNet"
@@ -49,7 +49,7 @@ class MPNetSource(BertSource):
     def heads(self):
         shapes, heads = self.shapes(), []
         if "lm_head.bias" in shapes:
-            # Whatever the config's activation, as their code computes it.
+            # As in their code, whatever the config's activation.
             transform = {"has_transform": True, "transform_gelu": "erf"}
             heads.append(Head("XLNetPretrainer", transform))
         dropout = {"dropout": self.values.get("hidden_dropout_prob", 0.1)}
@@ -62,7 +62,7 @@ class MPNetSource(BertSource):
             heads.append(Head("XLNetTextClassifier", arguments))
         elif "classifier.weight" in shapes:
             classes = shapes["classifier.weight"][0]
-            # Tokens are classified without the pooler; see `BertSource`.
+            # Token classification has no pooler; see `BertSource`.
             has_pooler = f"{self.scope}pooler.dense.weight" in shapes
             is_of_tokens = self.is_a("MPNetForTokenClassification")
             if classes == 1 and has_pooler and not is_of_tokens:
@@ -82,7 +82,7 @@ class MPNetSource(BertSource):
         return task_head_weights(task, head_tables(self.scope), head)
 
     def new_head_weights(self, model):
-        return []  # Hugging Face's classifier of an MPNet reads no pooler.
+        return []  # Hugging Face's classifier of an MPNet has no pooler.
 
     def fill(self, model, head=None, strict=True):
         self.refuse_own_embedding(head, "lm_head.decoder.weight")
@@ -101,7 +101,7 @@ class MPNetSource(BertSource):
 
 
 def head_tables(scope):
-    """MPNet's name of every variable of every head; as `bert.head_tables`."""
+    """MPNet's name of every variable of every head; see `bert.head_tables`."""
     sequence = {
         **dense("head/summary_dense", "classifier.dense"),
         **dense("head/logits_dense", "classifier.out_proj"),

@@ -1,8 +1,8 @@
-"""Directories that Hugging Face's `save_pretrained` writes, read.
+"""Reader of directories written by Hugging Face's `save_pretrained`.
 
-`config.json` beside `model.safetensors`, its shards with an index, or
-`pytorch_model.bin`, which needs torch and is read with weights only. Kernels
-of dense layers are transposed.
+They have `config.json` and `model.safetensors`, its shards with an index, or
+`pytorch_model.bin`, which needs torch and is read with weights only. Kernels of
+dense layers are transposed.
 """
 
 import typing
@@ -22,21 +22,21 @@ _MULTI_LABEL = "multi_label_classification"
 
 
 class HuggingFaceSource(WeightSource):
-    """A directory written by `save_pretrained`. Models derive from this.
+    """A directory written by `save_pretrained`; base class for the models.
 
     Args:
         path: path of the directory.
 
     Attributes:
         values: dict of its `config.json`.
-        embedding: str, how the name of the token embedding ends.
+        embedding: str, end of the token embedding's name.
         noun: str, "an XLNet".
         architectures: dict of their classes to ours.
         activation_name: str, the key of the activation in `config.json`.
 
     Raises:
         FileNotFoundError: if there are no weights.
-        ValueError: if they are not those of the model.
+        ValueError: if the weights belong to another model.
     """
 
     kind = "Hugging Face directory"
@@ -79,11 +79,11 @@ class HuggingFaceSource(WeightSource):
 
     @property
     def scope(self):
-        """str, such as "transformer." in a task, nothing in a backbone."""
+        """str, such as "transformer." in a task, "" in a backbone."""
         return self.tensors and self._scope
 
     def is_a(self, architecture):
-        """Whether the config names a class of theirs, bool."""
+        """Whether the config contains a class of theirs, bool."""
         return architecture in self._named
 
     def _named_architectures(self):
@@ -116,7 +116,7 @@ class HuggingFaceSource(WeightSource):
         return super().main_head()
 
     def class_arguments(self, classes):
-        """dict, the number and the names of the classes of a head."""
+        """dict, number and names of a head's classes."""
         labels = self.values.get("id2label") or {}
         if not isinstance(labels, dict):
             raise ValueError(
@@ -140,14 +140,14 @@ class HuggingFaceSource(WeightSource):
         return sum(map(size_of, self.tensors.files))
 
     def refuse_own_embedding(self, head, name):
-        """Refuse an LM head whose kernel is not the embedding table.
+        """Refuse an LM head with its own kernel instead of the embedding.
 
         Args:
-            head: Head that is read, or None.
-            name: str, of that kernel.
+            head: Head to read, or None.
+            name: str, name of the kernel.
 
         Raises:
-            ValueError: if it has a kernel of its own.
+            ValueError: if it has its own kernel.
         """
         tied = self.values.get("tie_word_embeddings", True)
         is_needed = head is not None and head.task == "XLNetPretrainer"
@@ -159,12 +159,12 @@ class HuggingFaceSource(WeightSource):
 
 
 def task_head_weights(task, tables, head=None):
-    """The weights of a task's head, by the tables of a model.
+    """Weights of a task's head, by the tables of a model.
 
     Args:
         task: a task of ours.
         tables: dict of str, the name of a task, to its table.
-        head: Head that is read, which may be that of another task, or None.
+        head: Head to read, perhaps of another task, or None.
 
     Returns:
         list of Weight.
@@ -181,7 +181,7 @@ def task_head_weights(task, tables, head=None):
 
 
 def no_head(task):
-    """The ValueError for a head that Hugging Face has not."""
+    """The ValueError for a head that Hugging Face lacks."""
     return ValueError(
         f"Hugging Face has no head like that of {type(task).__name__} with "
         "these arguments. Save the backbone, or choose another format."
@@ -189,7 +189,7 @@ def no_head(task):
 
 
 def check_width(config, model):
-    """Refuse heads whose widths do not add up to that of the model.
+    """Refuse heads whose widths do not add up to the model's.
 
     Args:
         config: config of ours.
@@ -214,7 +214,7 @@ def activation_value(config):
 
 
 def label_values(task, arguments):
-    """The values of the config that name the classes of a head.
+    """Config values for the names of a head's classes.
 
     Args:
         task: str, name of a class of ours.

@@ -1,4 +1,4 @@
-"""Directories that Hugging Face's `from_pretrained` reads."""
+"""Writer of directories for Hugging Face's `from_pretrained`."""
 
 import fnmatch
 import math
@@ -34,9 +34,9 @@ _READ_AS = {"XLNetRanker": "XLNetMultipleChoice"}
 def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
     """Write `config.json` and `model.safetensors`, or its shards.
 
-    The tanh form of GELU is written as "gelu_new", so that the numbers are
-    equal there. That code has one dropout rate; `attention_dropout` is written
-    to the config too, where that code does not read it.
+    The tanh form of GELU is written as "gelu_new", so that outputs are equal
+    there. Hugging Face's code has one dropout rate and ignores the additional
+    `attention_dropout` in the config.
 
     Args:
         model: a backbone, or a task around one.
@@ -45,7 +45,7 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
 
     Raises:
         ValueError: if Hugging Face has no such head, its sizes do not fit, or
-            the directory is one of the released code.
+            the directory is in the released format.
     """
     path = as_path(path)
     check_writable(model)
@@ -81,7 +81,7 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
     with written_directory(path, _is_of_a_model) as new:
         for name, shard in zip(files, shards, strict=True):
             arrays = {
-                # Not `.numpy()`, which copies.
+                # `.numpy()` would copy.
                 key: np.asarray(tensor)
                 for key, tensor in tensors(shard)
             }
@@ -102,7 +102,7 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
 
 
 def _is_of_a_model(name):
-    """Whether a file is of the model that was in a directory before."""
+    """Whether a file belongs to an earlier model in the directory."""
     return (
         name in (CHECKSUMS_FILE, CONFIG_FILE)
         or name.startswith(WEIGHTS_FILE)

@@ -1,7 +1,6 @@
 """Hugging Face's XLNet: its directories, names and config.
 
-Kernels of the attention have our shapes; biases of the attention always belong
-to a layer.
+Attention kernels have our shapes; attention biases always belong to a layer.
 """
 
 import re
@@ -29,7 +28,8 @@ _HEADS = re.compile(
     r"lm_loss\.|sequence_summary\.|logits_proj\.|classifier\.|qa_outputs\."
     r"|(start|end)_logits\.|answer_class\."
 )
-# Hugging Face's class -> ours; sequence classification depends on the config.
+# From Hugging Face's class to ours; sequence classification depends on the
+# config.
 _ARCHITECTURES = {
     "XLNetLMHeadModel": "XLNetPretrainer",
     "XLNetForSequenceClassification": "XLNetTextClassifier",
@@ -58,7 +58,7 @@ class XLNetSource(HuggingFaceSource):
     def config(self):
         config = XLNetConfig.from_json(self.path / CONFIG_FILE)
         if not config.untie_biases and not self._biases_are_tied(config):
-            # Hugging Face's code trains them untied whatever its config says.
+            # Hugging Face's code trains them untied, whatever the config.
             config = config.replace(untie_biases=True)
         return config
 
@@ -90,7 +90,7 @@ class XLNetSource(HuggingFaceSource):
             heads.append(Head("XLNetTextClassifier", arguments))
         if "classifier.weight" in shapes:
             arguments = self.class_arguments(shapes["classifier.weight"][0])
-            # Without this key Hugging Face's code applies no dropout here.
+            # Without this key Hugging Face's code uses no dropout here.
             dropout = values.get("classifier_dropout") or 0.0
             heads.append(
                 Head("XLNetTokenClassifier", {**arguments, "dropout": dropout})
@@ -113,8 +113,8 @@ class XLNetSource(HuggingFaceSource):
         values = self.values
         summary = values.get("summary_type", "last")
         return {
-            # "cls_index" means the last token without an index, which Hugging
-            # Face's classes never pass.
+            # "cls_index" means the last token if no index is passed; Hugging
+            # Face's classes never pass one.
             "summary": "last" if summary == "cls_index" else summary,
             "projection": bool(values.get("summary_use_proj", True)),
             "activation": _activation(values),
@@ -132,7 +132,7 @@ class XLNetSource(HuggingFaceSource):
         super().fill(model, head, strict)
 
     def is_leftover(self, name):
-        # It is tied to the embedding, or belongs to another task.
+        # Tied to the embedding, or part of another task.
         return bool(_HEADS.match(name))
 
 
@@ -224,7 +224,7 @@ def config_values(model):
         dict.
 
     Raises:
-        ValueError: if heads of that width are not possible there.
+        ValueError: if heads of this width are not possible there.
     """
     config = model.config
     check_width(config, "XLNet")
@@ -261,7 +261,7 @@ def config_values(model):
     if config.attention_dropout != config.dropout:
         values["attention_dropout"] = config.attention_dropout
     if activation == "relu":
-        values["gelu"] = config.gelu  # idle, and kept
+        values["gelu"] = config.gelu  # unused but kept
     return {**values, **_head_values(model, task)}
 
 

@@ -1,9 +1,9 @@
-"""Files of adapters (LoRA) alone, with the head of a task.
+"""Files of only adapters (LoRA), with the head of a task.
 
 Such a file is HDF5. Its arrays are `layers/PATH/lora_kernel_a` and
-`lora_kernel_b`; `base`, a few values of the kernel that they were trained for;
-and `heads/NAME/PATH/N`, the head of a task. Its attribute `adapters` is JSON:
-the config of the backbone, the layers with rank and alpha, the class.
+`lora_kernel_b`; `base`, a few values of the kernel of their training; and
+`heads/NAME/PATH/N`, the head of a task. Its attribute `adapters` is JSON: the
+config of the backbone, the layers with rank and alpha, the class.
 """
 
 import json
@@ -44,21 +44,21 @@ _WITHOUT_INFLUENCE = (
     "reuse_length",
     "reverse_half_batch",
 )
-_NUM_VALUES = 16  # of a kernel, by which its weights are recognized
-# float16, in which presets may be stored, and bfloat16 round by less.
+_NUM_VALUES = 16  # of a kernel, to recognize its weights
+# float16, a format of presets, and bfloat16 have smaller rounding errors.
 _ROUNDING = {"float32": 2**-10, "float64": 2**-10}
 _NARROW_ROUNDING = 2**-7
 
 
 def save_adapters(model, path):
-    """Write adapters, and the head of a task, to a file of their own.
+    """Write adapters, and the head of a task, to a separate file.
 
     Args:
         model: a backbone or a task, with adapters.
         path: str or path, ending in ".lora.h5".
 
     Raises:
-        ValueError: if there are no adapters, or the path ends otherwise.
+        ValueError: if there are no adapters, or the path has another ending.
     """
     import h5py  # as Keras does
 
@@ -107,7 +107,7 @@ def _heads(model):
 
 
 def _parts(head):
-    """dict of path, "" or ending in "/", to the head and the layers in it."""
+    """dict from path, "" or ending in "/", to the head and its layers."""
     inner = layers_by_path(head).items()
     return {"": head, **{f"{path}/": layer for path, layer in inner}}
 
@@ -123,13 +123,13 @@ def load_adapters(model, path):
     """Read a file of `save_adapters`, and switch LoRA on if it is off.
 
     Args:
-        model: a backbone or a task, with the weights that the adapters were
-            trained for. A task reads the head too, where the file has one.
+        model: a backbone or a task, with the base weights of the adapters'
+            training. A task loads its head too, if the file has one.
         path: str or path.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is damaged, or is of another config, head, or base.
+        ValueError: if it is damaged, or has another config, head or base.
     """
     path = as_path(path)
     if not path.is_file():
@@ -194,7 +194,7 @@ def _read(path):
 
 
 def _check_config(path, values, config):
-    """Refuse adapters of a backbone that computes other numbers."""
+    """Refuse adapters of a backbone with another computation."""
     try:
         saved = type(config).from_dict(values).to_dict()
     except (TypeError, ValueError) as error:
@@ -207,7 +207,7 @@ def _check_config(path, values, config):
 
 
 def _check_base(path, layers, adapters, arrays):
-    """Refuse adapters that do not fit the layers, or are of other weights."""
+    """Refuse adapters that do not fit the layers or the base weights."""
     for place, (rank, _) in adapters.items():
         a, b = (
             arrays[f"layers/{place}/{name}"] for name in (KERNEL_A, KERNEL_B)
@@ -238,7 +238,7 @@ def _check_base(path, layers, adapters, arrays):
 
 
 def _head_values(path, model, facts, arrays):
-    """list of (layer of a head, dict of its weights) that the file has."""
+    """list of (layer of a head, dict of its weights) in the file."""
     stored = {
         name.removeprefix("heads/"): value
         for name, value in arrays.items()
@@ -246,7 +246,7 @@ def _head_values(path, model, facts, arrays):
     }
     if not stored or not _heads(model):
         return []
-    found = []
+    layers = []
     for name, head in _heads(model).items():
         for place, layer in _parts(head).items():
             own = own_values(layer)
@@ -258,7 +258,7 @@ def _head_values(path, model, facts, arrays):
                 for key, value in values.items()
             ):
                 stored[name] = None
-            found.append((layer, values))
+            layers.append((layer, values))
     if stored:
         raise ValueError(
             f"{path} has the head of a {facts.get('class')}, which does not "
@@ -271,4 +271,4 @@ def _head_values(path, model, facts, arrays):
             f"{path} has the head of the labels {', '.join(map(str, saved))}, "
             f"in this order. The model has {', '.join(now)}."
         )
-    return found
+    return layers

@@ -1,14 +1,14 @@
-"""Dense layers that LoRA adapts: kernel + alpha / rank * a @ b.
+"""Dense layers with LoRA: kernel + alpha / rank * a @ b.
 
-https://arxiv.org/abs/2106.09685. Keras' layers have adapters, which
-`enable_lora` adds. These here are Keras' with three differences:
+https://arxiv.org/abs/2106.09685. `enable_lora` adds adapters to Keras' layers.
+The layers here differ from Keras' in three points:
 
-- Keras adds a @ b to the kernel in every step, and its gradient is that of the
+- Keras adds a @ b to the kernel in every step and computes the gradient of the
   whole kernel. Here the inputs are multiplied by a and by b: the product with
-  the kernel, which is frozen, needs no gradient but that of the inputs.
-- Keras merges adapters into the kernel where weights are written. Here files
-  keep them, unless `writes_merged` is set.
-- The gradient of a bias is summed in an order that XLA is fast in on a CPU.
+  the frozen kernel needs only the gradient of the inputs.
+- Keras merges adapters into the kernel when it writes weights. Here files store
+  the adapters, unless `writes_merged` is set.
+- The gradient of a bias is summed in an order that is fast in XLA on a CPU.
 
 COMPATIBILITY: `_kernel` of these layers of Keras 3 is undocumented.
 """
@@ -21,10 +21,10 @@ import keras
 import numpy as np
 from keras import ops
 
-# XLA sums so many numbers at once, and is slow for columns of this number.
+# XLA sums this many numbers at once and is slow for this many columns.
 _WINDOW, _WIDE = 32, 1024
 
-# Names in a file of weights, next to Keras' own names, which are numbers.
+# Names in a file of weights; Keras' own names are numbers.
 KERNEL_A, KERNEL_B, _SCALE = "lora_kernel_a", "lora_kernel_b", "lora_scale"
 _KERNEL = "0"  # Keras' name
 
@@ -33,8 +33,7 @@ class Adaptable:
     """Mixin of both layer classes; see the module.
 
     Attributes:
-        writes_merged: bool, whether files get the kernel with the adapters in
-            it. Default False.
+        writes_merged: bool, whether files get the merged kernel. Default False.
     """
 
     writes_merged = False
@@ -46,7 +45,7 @@ class Adaptable:
 
     @property
     def trainable(self):
-        """bool; a kernel with adapters stays frozen in any case."""
+        """bool; a kernel with adapters always stays frozen."""
         return keras.layers.Layer.trainable.fget(self)
 
     @trainable.setter
@@ -56,11 +55,11 @@ class Adaptable:
             self._kernel.trainable = False
 
     def check_adapters(self, rank, alpha=None):
-        """Refuse a `rank` or `alpha` that `enable_lora` should not get.
+        """Refuse an invalid `rank` or `alpha` for `enable_lora`.
 
         Raises:
-            ValueError: if `rank` is no integer, or beyond the kernel's longest
-                axis, or `alpha` is no positive number.
+            ValueError: if `rank` is not an integer or is beyond the kernel's
+                longest axis, or `alpha` is not a positive number.
         """
         most = max(self.kernel.shape)
         is_integer = isinstance(rank, numbers.Integral)
@@ -89,14 +88,14 @@ class Adaptable:
     def quantized_call(self, inputs, *args, **kwargs):
         if not self.lora_enabled:
             return super().quantized_call(inputs, *args, **kwargs)
-        # Keras' own product with adapters fails where the last axis of the
-        # kernel is summed. These layers have no activation.
+        # Keras' own product with adapters fails if the last axis of the kernel
+        # is summed. These layers have no activation.
         with self._without_adapters():
             outputs = super().quantized_call(inputs, *args, **kwargs)
         return outputs + self._adapted(inputs, outputs.dtype)
 
     def _adapted(self, inputs, dtype):
-        # Adapters are float32, also of a model in half precision throughout.
+        # Adapters are float32, even in a model of half precision.
         return ops.cast(self.lora_scale * self.adapted(inputs), dtype)
 
     @contextlib.contextmanager
@@ -108,8 +107,8 @@ class Adaptable:
             self.lora_enabled = is_adapted
 
     def quantize(self, mode=None, type_check=True, config=None):
-        # Keras refuses subclasses of its layers, whose `call` it does not know.
-        # These layers, once quantized, compute as Keras' own do.
+        # Keras refuses subclasses of its layers, because their `call` may
+        # differ. These layers, once quantized, compute the same as Keras'.
         super().quantize(mode, type_check=False, config=config)
 
     def save_own_variables(self, store):
@@ -120,7 +119,7 @@ class Adaptable:
         with self._without_adapters():
             super().save_own_variables(values)
         if self.lora_enabled and self.writes_merged:
-            # Keras would round it to the precision of the computation.
+            # Keras would round it to the computation's precision.
             adapters = self.lora_kernel_a, self.lora_kernel_b
             values[_KERNEL] = _merged(self._kernel, *adapters, self.lora_scale)
         elif self.lora_enabled:
@@ -171,7 +170,7 @@ def _merged(kernel, a, b, scale):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class AdaptableDense(Adaptable, keras.layers.Dense):
-    """`keras.layers.Dense`, whose adapters files keep."""
+    """`keras.layers.Dense`, with adapters in files."""
 
     def product(self, inputs, kernel):
         """Inputs times a kernel, without bias and activation."""
@@ -185,9 +184,9 @@ class AdaptableDense(Adaptable, keras.layers.Dense):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
-    """`keras.layers.EinsumDense`, whose adapters files keep.
+    """`keras.layers.EinsumDense`, with adapters in files.
 
-    The kernel's last axis is that of b, all others are those of a.
+    The kernel's last axis belongs to b, all others to a.
     """
 
     def product(self, inputs, kernel):
@@ -198,8 +197,8 @@ class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
         """Inputs times a @ b.
 
         For "bkd,dnh->bnkh" and r for the rank: "bkd,dnr->bnkr" by a, then
-        "bnkr,rh->bnkh" by b. For "bnqh,dnh->bqd", where the last axis is
-        summed: "bnqh,rh->bnqr" by b, then "bnqr,dnr->bqd" by a.
+        "bnkr,rh->bnkh" by b. For "bnqh,dnh->bqd", with a sum over the last
+        axis: "bnqh,rh->bnqr" by b, then "bnqr,dnr->bqd" by a.
         """
         operands, outputs = self.equation.split("->")
         rows, kernel = operands.split(",")
@@ -220,7 +219,7 @@ class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
 
 @ops.custom_gradient
 def _add_bias(outputs, bias):
-    """[..., rows, W] + [W], with `_sum_rows` for the gradient of the second."""
+    """[..., rows, W] + [W], with `_sum_rows` for the bias gradient."""
 
     def gradient(*arguments, upstream=None):
         upstream = arguments[0] if upstream is None else upstream
@@ -233,7 +232,7 @@ def _sum_rows(tensor):
     """Sum [..., rows, W] to [W], one axis at a time.
 
     If W is large, XLA on a CPU takes five times as long for a sum over two
-    axes. It would also join a sum of sums to one; the addition in between
+    axes. It would also merge a sum of sums into one; the addition in between
     prevents that.
     """
     *others, num_rows, width = tensor.shape

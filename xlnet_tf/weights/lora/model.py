@@ -37,7 +37,7 @@ def adapters_of(model):
 
 
 def lora_groups(model):
-    """The adapters as files list them: dicts of `rank`, `alpha`, `layers`."""
+    """The adapters for files: dicts of `rank`, `alpha`, `layers`."""
     groups = {}
     for path, kind in adapters_of(model).items():
         groups.setdefault(kind, []).append(path)
@@ -48,7 +48,7 @@ def lora_groups(model):
 
 
 def adapters_in(groups):
-    """dict of path to (rank, alpha), of a list of `lora_groups`."""
+    """dict of path to (rank, alpha), from a list of `lora_groups`."""
     return {
         path: (group["rank"], group["alpha"])
         for group in groups
@@ -57,7 +57,7 @@ def adapters_in(groups):
 
 
 def enable_lora(backbone, rank, names, alpha=None):
-    """Freeze a backbone and add adapters to layers of it.
+    """Freeze a backbone and add adapters to some of its layers.
 
     Args:
         backbone: a backbone.
@@ -106,7 +106,7 @@ def adapt(backbone, adapters):
 
 @contextlib.contextmanager
 def merged_when_written(model):
-    """Context in which files get the model's kernels with their adapters."""
+    """Context in which files get the model's merged kernels."""
     layers = lora_layers(model).values()
     for layer in layers:
         layer.writes_merged = True
@@ -118,9 +118,9 @@ def merged_when_written(model):
 
 
 def config_without_lora(config):
-    """The config of a model whose adapters are merged; it has nothing frozen.
+    """Config of a model with merged adapters and no frozen layers.
 
-    A head, and a model without adapters, are left as they are.
+    Heads, and models without adapters, are unchanged.
 
     Args:
         config: dict of `get_config` of a backbone or a task.
@@ -150,8 +150,8 @@ def copy_merged(model, copy):
 
     Args:
         model: a backbone or a task, with adapters or without.
-        copy: the same, of a config of `config_without_lora`. Layers that it
-            lacks are passed over.
+        copy: the same, with a config from `config_without_lora`. Missing layers
+            are skipped.
     """
     twins = {"": copy, **layers_by_path(copy)}
     with merged_when_written(model):
@@ -161,25 +161,25 @@ def copy_merged(model, copy):
 
 
 def own_values(layer):
-    """dict of str to array, a layer's own weights as files keep them."""
+    """dict of str to array, a layer's own weights for files."""
     values = {}
     layer.save_own_variables(values)
     return {k: ops.convert_to_numpy(value) for k, value in values.items()}
 
 
 def kinds_of(adapters):
-    """str, the layers with adapters, of a dict of `adapters_of`."""
+    """str, the layers with adapters, from a dict of `adapters_of`."""
     kinds = sorted({f"rank {r}, alpha {a:g}" for r, a in adapters.values()})
     return f"{len(adapters)} layers of {' and '.join(kinds)}"
 
 
 def num_trained(model):
-    """int, the parameters that training changes."""
+    """int, number of trained parameters."""
     return sum(math.prod(v.shape) for v in model.trainable_variables)
 
 
 def describe_lora(model):
-    """list of a line about the adapters of a model; empty without any."""
+    """list with a line about a model's adapters; empty without any."""
     adapters = adapters_of(model)
     if not adapters:
         return []

@@ -1,1 +1,1 @@
-"""The kernels of `fused`, written in JAX's Pallas: of a GPU and of a TPU."""
+"""The kernels of `fused` for a GPU and a TPU, written in JAX's Pallas."""

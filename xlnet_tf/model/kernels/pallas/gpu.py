@@ -1,14 +1,14 @@
-"""Attention on a GPU, by Triton: no scores by key are written to memory.
+"""Attention on a GPU, by Triton, without scores by key in memory.
 
-The forward kernel keeps a logarithm a row, and the kernels of the gradient
-compute the scores again. Scores by distance are products like any other and
-come from XLA; the kernels read them where the relative shift puts them.
+The forward kernel keeps one logarithm for each row, and the gradient kernels
+recompute the scores. XLA computes the scores by distance as ordinary products;
+the kernels read them at addresses that include the relative shift.
 
-Content rows and targets are two calls, because targets stand anywhere.
+Content rows and targets are two calls, because targets lie anywhere.
 
-Shapes: B batch, T tokens, K keys, P targets, Q rows, N heads, H head dim,
-R = K + T distances; of the content S rows a block, J = T / S blocks, and
-W = K + S distances of a block; X rows and Y keys of a tile.
+Shapes: B batch, T tokens, K keys, P targets, Q rows, N heads, H head dim, R = K
++ T distances; content has J = T / S blocks of S rows, each with W = K + S
+distances; X rows and Y keys of a tile.
 """
 
 import functools
@@ -29,18 +29,20 @@ from xlnet_tf.model.kernels.pallas.gpu_kernels import forward_kernel
 from xlnet_tf.model.kernels.pallas.gpu_kernels import key_gradients_kernel
 from xlnet_tf.model.kernels.pallas.gpu_kernels import query_gradients_kernel
 
-# Rows and keys of a tile; of targets fewer rows, because they are filled up.
+# Rows and keys of a tile. Tiles of targets have fewer rows, because targets are
+# padded to whole tiles.
 _TILE_ROWS, _TILE_KEYS, _TILE_TARGETS = 64, 64, 32
 _HEAD_DIMS = (16, 32, 64, 128)
-# Triton's products need tensor cores of Ampere.
+# Triton's products need Ampere's tensor cores.
 _LEAST_CAPABILITY = 8
-# Addresses in the scores by distance of a head are int32.
+# Addresses in a head's scores by distance are int32.
 _MOST_ADDRESSES = 2**31
 _WARPS = 4
-# Stages of a program's loop, by what it computes: with more than one it loads
+# Pipeline stages of a program's loop, by kernel: with more than one it loads
 # ahead. The gradients of keys leave no registers for that.
 _STAGES = {"rows": 3, "keys": 1}
-# Bytes of a tile's row beyond which shared memory leaves no room for it either.
+# Largest size of a tile's row, in bytes, for which shared memory has room to
+# load ahead.
 _WIDE = 128
 # More scores by distance than this are recomputed for the gradient.
 _MOST_KEPT = 2**28
@@ -50,7 +52,7 @@ class _Rows(NamedTuple):
     """Tensors of some rows.
 
     Attributes:
-        query, position_query: [B, Q, N, H], with the content or the position
+        query, position_query: [B, Q, N, H], plus the content or the position
             bias, scaled.
         difference: float32 [B, N, Q].
         hashes: uint32 [B, N, Q], or [1, 1, Q] without dropout.
@@ -73,7 +75,7 @@ class _Rows(NamedTuple):
         )
 
     def filled(self, multiple):
-        """_Rows of zeros behind, to a multiple of so many rows."""
+        """_Rows, padded with zeros to a multiple of so many rows."""
         missing = -self.query.shape[1] % multiple
 
         def fill(tensor, axis):
@@ -143,7 +145,7 @@ def attend(inputs, rules, interpret=False):
     if rules.seed is not None and rules.dropout:
         hashes = hash_rows(inputs.query.shape[:3], rules.seed)[..., 0]
     scale = head_dim**-0.5
-    # As the projections compute them; the compiler drops what is swapped twice.
+    # The order of the projections; the compiler removes double transpositions.
     query, key, value = (
         x.swapaxes(1, 2) for x in (inputs.query, inputs.key, inputs.value)
     )
@@ -161,15 +163,15 @@ def attend(inputs, rules, interpret=False):
     if rules.target_positions is not None:
         num_targets = rules.target_positions.shape[1]
     num_content = num_rows - num_targets
-    others = (key, value, inputs.position, rules, interpret)
-    found = []
+    common = (key, value, inputs.position, rules, interpret)
+    parts = []
     if num_content:
-        found.append(_content(rows.between(0, num_content), *others))
+        parts.append(_content(rows.between(0, num_content), *common))
     if num_targets:
-        found.append(_targets(rows.between(num_content, num_rows), *others))
-    attended = found[0]
-    if len(found) == 2:
-        attended = jnp.concatenate(found, axis=1)
+        parts.append(_targets(rows.between(num_content, num_rows), *common))
+    attended = parts[0]
+    if len(parts) == 2:
+        attended = jnp.concatenate(parts, axis=1)
     return attended.swapaxes(1, 2)
 
 
@@ -215,19 +217,19 @@ def _content(rows, key, value, position, rules, interpret):
     """Attended values of the content rows, [B, T, N, H]."""
     batch_size, num_tokens, num_heads, head_dim = rows.query.shape
     num_keys = key.shape[1]
-    # Of whole tiles.
+    # Whole tiles only.
     size = 2 * _TILE_ROWS if num_tokens % (2 * _TILE_ROWS) == 0 else _TILE_ROWS
     blocks = make_position_blocks(position, num_tokens, num_keys, size)
     num_blocks, width = blocks.shape[2:4]
-    # The rows of all examples that have the same distances, one after the
-    # other: the gradient of the distances is one product of them.
+    # Rows of all examples with the same distances lie together, so that one
+    # product gives the gradient of the distances.
     position_query = rows.position_query.reshape(
         (batch_size, num_blocks, size, num_heads, head_dim)
     ).transpose((3, 1, 0, 2, 4))
     early_rows = rules.first_half_length
     early_keys = num_keys - num_tokens + early_rows
     if early_rows % _TILE_ROWS:
-        early_rows = 0  # The mask says the same.
+        early_rows = 0  # The mask hides the same keys.
     sizes = _sizes(
         *(key, rules, interpret),
         num_rows=num_tokens,
@@ -237,8 +239,8 @@ def _content(rows, key, value, position, rules, interpret):
         early_keys=early_keys if early_rows else num_keys,
         tile_rows=_TILE_ROWS,
     )
-    # A row reads its block's distances one column further left than the row
-    # before it.
+    # A row reads its block's distances one column to the left of the row before
+    # it.
     row = jnp.arange(num_tokens, dtype=jnp.int32) % size
     return _attended(sizes)(
         *(rows.query, rows.difference, key, value, position_query),
@@ -259,7 +261,7 @@ def _targets(rows, key, value, position, rules, interpret):
     sizes = _sizes(
         *(key, rules, interpret),
         num_rows=num_rows,
-        # One block of all targets.
+        # One block for all targets.
         rows_of_block=num_rows,
         unused_distances=num_tokens,
         early_rows=0,
@@ -277,10 +279,10 @@ def _targets(rows, key, value, position, rules, interpret):
 
 
 def _by_example(distances, rules):
-    """[1 or 2, N, J, W, H] -> [N, J, W, H], or of each example's direction."""
+    """[1 or 2, N, J, W, H] -> [N, J, W, H], or [B, N, J, W, H] by direction."""
     if rules.is_reversed is None:
         return distances[0]
-    # A product, because the gradient of a look-up is added up in any order.
+    # A product, because the gradient of a look-up is summed in no fixed order.
     directions = jnp.stack([~rules.is_reversed, rules.is_reversed], axis=1)
     return jnp.einsum(
         "bd,dnjwh->bnjwh", directions.astype(distances.dtype), distances
@@ -291,18 +293,18 @@ def _by_example(distances, rules):
 def _attended(sizes):
     """Function of tensors, differentiable in the first six.
 
-    Its arguments:
-        query: [B, Q, N, H], with the content bias, scaled.
+    Arguments of the function:
+        query: [B, Q, N, H], plus the content bias, scaled.
         difference: float32 [B, N, Q].
         key, value: [B, K, N, H].
-        position_query: [N, J, B, S, H], with the position bias, scaled.
+        position_query: [N, J, B, S, H], plus the position bias, scaled.
         distances: [N, J, W, H], projected, or [B, N, J, W, H].
-        starts: int32 [B or 1, Q], where the scores by distance of a row begin
-            in its block, for key 0.
+        starts: int32 [B or 1, Q], address in its block of a row's score by
+            distance for key 0.
         visible, other: uint32 [B or 1, K / 32, Q], a bit for each key.
         hashes: uint32 [B or 1, N or 1, Q].
 
-    It returns the attended values, [B, Q, N, H].
+    The function returns the attended values, [B, Q, N, H].
     """
 
     @jax.custom_vjp
@@ -324,8 +326,8 @@ def _attended(sizes):
         ).swapaxes(1, 2)
         rows = position_query.size // position_query.shape[-1]
         if rows * distances.shape[-2] > _MOST_KEPT:
-            # Of equal products the compiler makes one, and keeps it; behind a
-            # barrier they are not equal.
+            # The compiler would merge equal products and keep the result; the
+            # barrier makes them unequal.
             position_query, upstream = jax.lax.optimization_barrier(
                 (position_query, upstream)
             )
@@ -410,7 +412,7 @@ def _call(kernel, name, specs, operand_specs, result_specs, results):
     return pl.pallas_call(
         functools.partial(kernel, sizes=sizes),
         name=name,
-        # Programs that run at the same time share a head, then an example.
+        # Programs that run at the same time share a head, or else an example.
         grid=(specs.num_tiles, num_heads, batch_size),
         in_specs=operand_specs,
         out_specs=result_specs,
@@ -423,7 +425,7 @@ def _call(kernel, name, specs, operand_specs, result_specs, results):
     )
 
 
-# Axes of an operand: size of a block, and which one a program gets.
+# Axes of an operand: block size, and index of a program's block.
 _WHOLE = None
 _EXAMPLE = (None, lambda tile, head, example: example)
 _HEAD = (None, lambda tile, head, example: head)
@@ -438,8 +440,8 @@ class _Specs:
 
     Args:
         sizes: Sizes.
-        computes: str, what it computes: "rows", X of them from all keys, or
-            "keys", Y of them from all rows.
+        computes: str, "rows" to compute X rows from all keys, or "keys" to
+            compute Y keys from all rows.
 
     Attributes:
         num_tiles: int, of the rows or the keys.
@@ -503,7 +505,7 @@ class _Specs:
 
 
 def _spec(tensor, *axes):
-    """pl.BlockSpec; all programs get the same of an axis that has length 1."""
+    """pl.BlockSpec; an axis of length 1 is the same for all programs."""
 
     def first(tile, head, example):
         return 0

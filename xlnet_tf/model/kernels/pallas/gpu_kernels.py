@@ -1,17 +1,17 @@
-"""Bodies of the Pallas kernels of a GPU: forward, and two for the gradient.
+"""Bodies of the Pallas kernels for a GPU: forward, and two gradients.
 
-Forward, a program computes some rows of a head, tile by tile of their keys. For
-the gradients of keys and values it computes some keys, tile by tile of the
-rows, and writes the gradient of the scores, from which another kernel takes
-that of the queries. No two programs add to one sum, so that no result depends
-on their order.
+A forward program computes some rows of a head, tile by tile of their keys. A
+program for the gradients of keys and values computes some keys, tile by tile of
+the rows, and writes the gradient of the scores. A third kernel computes the
+gradient of the queries from it. No two programs add to one sum, so that results
+do not depend on their order.
 
-`plain.py` has the equations. Scores by distance come from memory, where the
-relative shift costs nothing: it is in the address. A row's score for key k is
-at `start + k`.
+`plain.py` has the equations. Scores by distance come from memory. The relative
+shift is part of the address and costs nothing: a row's score for key k is at
+`start + k`.
 
-Shapes: Q rows, K keys, H head dim; X rows and Y keys of a tile; F scores by
-distance of the rows of a block, J blocks.
+Shapes: Q rows, K keys, H head dim; X rows and Y keys of a tile; J blocks, each
+with F scores by distance for all its rows.
 """
 
 from typing import Any
@@ -34,11 +34,11 @@ class Sizes(NamedTuple):
 
     Attributes:
         num_rows, num_keys, head_dim: ints, Q, K and H.
-        rows_of_block: int, rows whose scores by distance lie in one piece.
-        unused_distances: int, distances of a row that no key has.
-        early_rows, early_keys: ints, so many first rows see no key behind so
-            many; 0 and K if nothing is known.
-        has_mask, has_segments: bools, whether they were given.
+        rows_of_block: int, rows whose scores by distance are contiguous.
+        unused_distances: int, distances of a row without a key.
+        early_rows, early_keys: ints, the first `early_rows` rows see only the
+            first `early_keys` keys; 0 and K if unknown.
+        has_mask, has_segments: bools, whether there are such inputs.
         dropout: float, rate on the probabilities.
         tile_rows, tile_keys: ints, X and Y.
         interpret: bool, whether to compute without a GPU.
@@ -65,27 +65,27 @@ class Sizes(NamedTuple):
 
     @property
     def words_of_tile(self):
-        """int, words that hold a mask of a row for the keys of a tile."""
+        """int, words of a row's mask for the keys of a tile."""
         return self.tile_keys // BITS
 
 
 class Inputs(NamedTuple):
-    """References to what the kernels read, of one head of an example.
+    """References to the kernels' inputs for one head of an example.
 
-    Where a program computes rows these are X of the Q rows and all keys; where
-    it computes keys, all rows and Y of the K keys.
+    A program that computes rows gets X of the Q rows and all keys; a program
+    that computes keys gets all rows and Y of the K keys.
 
     Attributes:
-        query: [Q, H], with the content bias, scaled.
-        difference: float32 [Q], the score of a key in another segment minus
-            that of a key in the same.
+        query: [Q, H], plus the content bias, scaled.
+        difference: float32 [Q], the score of a key in a different segment minus
+            its score in the same one.
         key, value: [K, H].
-        by_distance: [F], scores by distance of the rows of a block, or
-            [J, F] of all blocks.
-        starts: int32 [Q], where those of a row begin in F, for key 0.
+        by_distance: [F], scores by distance for the rows of a block, or [J, F]
+            for all blocks.
+        starts: int32 [Q], address in F of a row's score for key 0.
         visible, other: uint32 [K / 32, Q], a bit for each key: the row may
-            attend to it; it is of another segment.
-        hashes: uint32 [Q], of dropout's mask.
+            attend to it; it is in another segment.
+        hashes: uint32 [Q], of the dropout mask.
     """
 
     query: Any
@@ -103,8 +103,8 @@ def forward_kernel(*references, sizes):
     """Attended values of X rows, and the logarithm of their sum of weights.
 
     Args:
-        *references: of `Inputs`; then results: `output` [X, H] and
-            `log_sum`, float32 [X].
+        *references: the fields of `Inputs`; then the results `output` [X, H]
+            and `log_sum`, float32 [X].
         sizes: Sizes.
     """
     *references, output, log_sum = references
@@ -145,7 +145,7 @@ def forward_kernel(*references, sizes):
             jnp.zeros(sizes.tile_rows, jnp.float32),
         ),
     )
-    # A row that sees nothing gets zeros, and has no gradient.
+    # A row that sees no key gets zeros and has no gradient.
     sees = largest > MASKED_SCORE / 2
     factor = jnp.where(sees, 1 / total, 0.0)
     output[...] = (attended * factor[:, None]).astype(output.dtype)
@@ -156,10 +156,11 @@ def key_gradients_kernel(*references, sizes):
     """Gradients of Y keys and values, and of the scores of all rows for them.
 
     Args:
-        *references: of `Inputs`; of rows `upstream` [Q, H], `log_sum` and
-            `mean`, float32 [Q], the sum of upstream x output; then results:
-            `key_gradient`, `value_gradient` [Y, H] and `score_gradient`
-            [J, F], where the scores by distance are; 0 for distances of no key.
+        *references: the fields of `Inputs`; by row `upstream` [Q, H], `log_sum`
+            and `mean`, float32 [Q], the sum of upstream x output; then the
+            results `key_gradient`, `value_gradient` [Y, H] and `score_gradient`
+            [J, F], at the addresses of the scores by distance, 0 at distances
+            without a key.
         sizes: Sizes.
     """
     inputs = Inputs(*references[:9])
@@ -167,14 +168,14 @@ def key_gradients_kernel(*references, sizes):
     key_gradient, value_gradient, score_gradient = results
     first_key = pl.program_id(0) * sizes.tile_keys
     keys, values = inputs.key[...], inputs.value[...]
-    # Rows in front of this tile do not see these keys.
+    # Rows before this tile do not see these keys.
     begin = 0
     if sizes.early_rows:
         is_late = (first_key >= sizes.early_keys).astype(jnp.int32)
         begin = sizes.early_rows // sizes.tile_rows * is_late
 
     def add(index, sums):
-        of_key, of_value = sums
+        key_sum, value_sum = sums
         rows = _rows(begin + index, sizes)
         where = _addresses(inputs.starts[rows], first_key, sizes)
         block = _block(rows, sizes)
@@ -192,24 +193,26 @@ def key_gradients_kernel(*references, sizes):
         )
         above = upstream[rows, :]
         kept = (weights * keep).astype(above.dtype)
-        of_value += _product(kept.T, above)
+        value_sum += _product(kept.T, above)
         gradient = _product(above, values.T) * keep
         gradient = weights * (gradient - mean[rows][:, None])
         gradient = gradient.astype(keys.dtype)
         triton.store(score_gradient.at[block, where], gradient)
-        of_key += _product(gradient.T, inputs.query[rows, :])
-        return of_key, of_value
+        key_sum += _product(gradient.T, inputs.query[rows, :])
+        return key_sum, value_sum
 
     zeros = jnp.zeros((sizes.tile_keys, sizes.head_dim), jnp.float32)
     num_tiles = sizes.num_rows // sizes.tile_rows
-    of_key, of_value = lax.fori_loop(0, num_tiles - begin, add, (zeros, zeros))
-    key_gradient[...] = of_key.astype(key_gradient.dtype)
-    value_gradient[...] = of_value.astype(value_gradient.dtype)
+    key_sum, value_sum = lax.fori_loop(
+        0, num_tiles - begin, add, (zeros, zeros)
+    )
+    key_gradient[...] = key_sum.astype(key_gradient.dtype)
+    value_gradient[...] = value_sum.astype(value_gradient.dtype)
     _clear(score_gradient, inputs.starts, first_key, begin, sizes)
 
 
 def _clear(score_gradient, starts, first_key, begin, sizes):
-    """Zeros for rows in front of tile `begin`, and for distances of no key."""
+    """Zero the rows before tile `begin`, and distances without a key."""
     shape = (sizes.tile_rows, sizes.tile_keys)
     zeros = jnp.zeros(shape, score_gradient.dtype)
 
@@ -224,7 +227,7 @@ def _clear(score_gradient, starts, first_key, begin, sizes):
         row += jnp.arange(sizes.tile_rows, dtype=jnp.int32)
         begins = lax.rem(row, jnp.int32(sizes.rows_of_block)) * sizes.width
         column = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
-        # Some in front of the keys, the others behind.
+        # Some lie before the keys, the others after them.
         is_behind = column[None, :] >= (starts[rows] - begins)[:, None]
         where = begins[:, None] + column[None, :]
         where += sizes.num_keys * is_behind.astype(jnp.int32)
@@ -232,7 +235,7 @@ def _clear(score_gradient, starts, first_key, begin, sizes):
 
     lax.fori_loop(0, begin, clear_keys, None)
     num_tiles = sizes.num_rows // sizes.tile_rows
-    # Each has a program: `why_unsupported` refuses fewer keys than tokens.
+    # A program handles each: `why_unsupported` refuses fewer keys than tokens.
     has_unused = (first_key < sizes.unused_distances).astype(jnp.int32)
     lax.fori_loop(0, num_tiles * has_unused, clear_unused, None)
 
@@ -250,7 +253,7 @@ def query_gradients_kernel(
     """Gradients of X rows of the queries.
 
     Args:
-        key, starts, other: references as of `Inputs`.
+        key, starts, other: references, see `Inputs`.
         score_gradient: [F], of `key_gradients_kernel`.
         query_gradient: [X, H], a result.
         difference_gradient: float32 [X], a result.
@@ -259,7 +262,7 @@ def query_gradients_kernel(
     rows, begins = pl.ds(0, sizes.tile_rows), starts[...]
 
     def add(index, sums):
-        of_query, of_difference = sums
+        query_sum, difference_sum = sums
         first = index * sizes.tile_keys
         where = _addresses(begins, first, sizes)
         gradient = triton.load(score_gradient.at[where])
@@ -268,12 +271,12 @@ def query_gradients_kernel(
                 other, rows, index * sizes.words_of_tile, sizes
             )
             of_other = jnp.where(is_other, gradient.astype(jnp.float32), 0.0)
-            of_difference += jnp.sum(of_other, axis=1)
+            difference_sum += jnp.sum(of_other, axis=1)
         keys = key[pl.ds(first, sizes.tile_keys), :]
-        of_query += _product(gradient, keys)
-        return of_query, of_difference
+        query_sum += _product(gradient, keys)
+        return query_sum, difference_sum
 
-    of_query, of_difference = lax.fori_loop(
+    query_sum, difference_sum = lax.fori_loop(
         0,
         _num_tiles(pl.program_id(0), sizes),
         add,
@@ -282,8 +285,8 @@ def query_gradients_kernel(
             jnp.zeros(sizes.tile_rows, jnp.float32),
         ),
     )
-    query_gradient[...] = of_query.astype(query_gradient.dtype)
-    difference_gradient[...] = of_difference
+    query_gradient[...] = query_sum.astype(query_gradient.dtype)
+    difference_gradient[...] = difference_sum
 
 
 def _rows(index, sizes):
@@ -292,18 +295,18 @@ def _rows(index, sizes):
 
 
 def _block(rows, sizes):
-    """In which block of rows a tile lies."""
-    first = jnp.asarray(rows.start, jnp.int32)  # of 64 bits, if JAX has them
+    """Index of the block of rows that holds a tile."""
+    first = jnp.asarray(rows.start, jnp.int32)  # 64 bits if JAX enables them
     return lax.div(first, jnp.int32(sizes.rows_of_block))
 
 
 def _num_tiles(index, sizes):
-    """Tiles of keys that the rows of a program may see."""
+    """Number of tiles of keys that the rows of a program may see."""
     count = sizes.num_keys // sizes.tile_keys
     if not sizes.early_rows:
         return count
     is_early = (index + 1) * sizes.tile_rows <= sizes.early_rows
-    # Triton takes no `where` of two ints.
+    # Triton has no `where` for two ints.
     fewer = count - sizes.early_keys // sizes.tile_keys
     return count - fewer * is_early.astype(jnp.int32)
 
@@ -314,7 +317,7 @@ def _product(left, right):
 
 
 def _addresses(starts, first_key, sizes):
-    """int32 [X, Y], where the scores by distance of a tile are."""
+    """int32 [X, Y], addresses of a tile's scores by distance."""
     keys = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
     return starts[:, None] + keys[None, :]
 
@@ -324,20 +327,20 @@ def _load_bits(words, rows, first_word, sizes):
 
     Args:
         words: reference to uint32 [words, rows], a bit for each key.
-        rows: pl.ds, X of them.
-        first_word: int or scalar, that of the first key.
+        rows: pl.ds, X rows.
+        first_word: int or scalar, the word of the first key.
         sizes: Sizes.
 
     Returns:
         bool [X, Y].
     """
     column = jnp.arange(sizes.tile_keys, dtype=jnp.int32)[None, :]
-    found = words[first_word, rows][:, None]
+    tile_words = words[first_word, rows][:, None]
     for number in range(1, sizes.words_of_tile):
         following = words[first_word + number, rows][:, None]
-        found = jnp.where(column >= number * BITS, following, found)
+        tile_words = jnp.where(column >= number * BITS, following, tile_words)
     place = (column & (BITS - 1)).astype(jnp.uint32)
-    return (found & (jnp.uint32(1) << place)) != 0
+    return (tile_words & (jnp.uint32(1) << place)) != 0
 
 
 def _scores(inputs, rows, key, by_distance, first_word, sizes):
@@ -345,25 +348,25 @@ def _scores(inputs, rows, key, by_distance, first_word, sizes):
 
     Args:
         inputs: Inputs.
-        rows: pl.ds, X of the rows that they hold.
+        rows: pl.ds, X rows of `inputs`.
         key: [Y, H].
         by_distance: [X, Y], scores by distance, of these keys.
-        first_word: int or scalar, of the masks that they hold.
+        first_word: int or scalar, first word of these keys in the masks.
         sizes: Sizes.
 
     Returns:
         float32 [X, Y].
     """
-    found = _product(inputs.query[rows, :], key.T)
-    found += by_distance.astype(jnp.float32)
+    scores = _product(inputs.query[rows, :], key.T)
+    scores += by_distance.astype(jnp.float32)
     if sizes.has_segments:
         is_other = _load_bits(inputs.other, rows, first_word, sizes)
         difference = inputs.difference[rows][:, None]
-        found += jnp.where(is_other, difference, 0.0)
+        scores += jnp.where(is_other, difference, 0.0)
     if sizes.has_mask:
         is_visible = _load_bits(inputs.visible, rows, first_word, sizes)
-        found = jnp.where(is_visible, found, MASKED_SCORE)
-    return found
+        scores = jnp.where(is_visible, scores, MASKED_SCORE)
+    return scores
 
 
 def _drop(weights, hashes, first_key, sizes):

@@ -1,11 +1,11 @@
-"""Attention on a TPU, in one kernel, by Keras' JAX backend or by `jax2tf`.
+"""Attention on a TPU, in one kernel, on Keras' JAX backend or by `jax2tf`.
 
-Everything of shape [Q, K] stays in the vector memory of the chip: the forward
-kernel keeps nothing for the backward one, which computes the scores again from
+Everything of shape [Q, K] stays in the vector memory of the chip. The forward
+kernel stores nothing for the backward kernel, which recomputes the scores from
 the inputs.
 
-Rows and keys come as the projections give them, [B, rows, N x H], so that
-nothing is transposed or padded on the way.
+Rows and keys have the layout of the projections, [B, rows, N x H], so that
+nothing is transposed or padded.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances.
@@ -26,7 +26,7 @@ from xlnet_tf.model.kernels.pallas.tpu_kernels import Sizes
 from xlnet_tf.model.kernels.pallas.tpu_kernels import backward_kernel
 from xlnet_tf.model.kernels.pallas.tpu_kernels import forward_kernel
 
-# The codes of an example, twice, and blocks of scores have to fit in VMEM.
+# Two copies of an example's codes, and blocks of scores, must fit in VMEM.
 _MOST_SCORES = 2**22
 _VMEM_BYTES = 96 * 2**20
 
@@ -117,7 +117,7 @@ def _sizes(query, key, position, rules, interpret):
 
 
 def _where(rules, sizes):
-    """dict of what is no float tensor, int32 or None."""
+    """dict of the inputs that are not float: int32 tensors or None."""
 
     def int32(tensor):
         return None if tensor is None else ops.cast(tensor, "int32")
@@ -130,7 +130,7 @@ def _where(rules, sizes):
 
 
 def _codes(rules, shape):
-    """int8 [B, Q, K], what the kernels read of a pair of row and key."""
+    """int8 [B, Q, K], mask and segment of each pair of row and key."""
     codes = ops.ones((), "int8")
     if rules.mask is not None:
         codes = ops.cast(rules.mask, "int8")
@@ -156,7 +156,7 @@ def _on_backend(sizes, *operands):
     call = jax2tf.convert(
         call_in_jax,
         native_serialization_platforms=["cpu" if sizes.interpret else "tpu"],
-        # It is lowered where there may be no TPU.
+        # Lowering may happen on a machine without a TPU.
         native_serialization_disabled_checks=[
             jax2tf.DisabledSafetyCheck.platform()
         ],
@@ -186,14 +186,14 @@ def _in_jax(query, vectors, key, value, position, codes, where, sizes):
     directions = where["is_reversed"]
     if directions is None:
         directions = jnp.zeros(batch_size, jnp.int32)
-    # By how many columns the scores of a target are shifted, in every lane.
+    # Number of columns by which a target's scores are shifted, in every lane.
     shifts = jnp.zeros((batch_size, 1, LANES), jnp.int32)
     if sizes.num_targets:
         shape = (batch_size, sizes.num_targets, LANES)
         columns = sizes.num_tokens - 1 - where["target_positions"]
         shifts = jnp.broadcast_to(columns[..., None], shape)
     vectors = jnp.concatenate([vectors, jnp.zeros_like(vectors)])  # 8 sublanes
-    # No key has the first distance, K.
+    # The first distance, K, belongs to no key.
     position = jnp.roll(position, -1, axis=1)
     return _attended(sizes)(
         *(query, key, value, position, vectors),
@@ -202,7 +202,7 @@ def _in_jax(query, vectors, key, value, position, codes, where, sizes):
 
 
 def _sees_early_keys_only(codes, sizes):
-    """int32 [B, T / 128], 1 = no row of the block sees a late key."""
+    """int32 [B, T / 128], 1 = the rows of a block see only early keys."""
     batch_size, num_blocks = codes.shape[0], sizes.num_content // LANES
     if sizes.early_keys is None or not num_blocks:
         return jnp.zeros((batch_size, max(num_blocks, 1)), jnp.int32)
@@ -213,7 +213,7 @@ def _sees_early_keys_only(codes, sizes):
 
 @functools.cache
 def _attended(sizes):
-    """Function of the operands of the kernels, with its gradient."""
+    """Function of the kernels' operands, with its gradient."""
 
     @jax.custom_vjp
     def attended(*operands):
@@ -234,7 +234,7 @@ def _attended(sizes):
 
 
 def _specs(sizes, is_backward):
-    """dict of the blocks of operands and results."""
+    """dict of the blocks of the operands and results."""
 
     def at(place):
         # The backward kernel sums over the batch, its inner loop.

@@ -1,8 +1,8 @@
-"""Bodies of the Pallas kernels of a TPU: a pair of heads, block by block.
+"""Bodies of the Pallas kernels for a TPU: a pair of heads, block by block.
 
-`plain.py` has the equations. `LANES // H` heads share the lanes of a register
-and are told apart by masks in the small factor of each product. 32-bit hashes
-are computed in int32, whose sums and products wrap in the same way.
+`plain.py` has the equations. `LANES // H` heads share the lanes of a register.
+Masks in the small factor of each product separate them. 32-bit hashes are
+computed in int32: its sums and products wrap in the same way.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances.
@@ -18,9 +18,9 @@ from jax.experimental import pallas as pl
 from xlnet_tf.model import dropout
 from xlnet_tf.model.kernels.scores import MASKED_SCORE
 
-# Width of a register, and number of content rows that are computed at once.
+# Width of a register, and number of content rows computed at once.
 LANES = 128
-# Bits of a code: the row may attend to the key; they are of other segments.
+# Bits of a code: the row may attend to the key; their segments differ.
 VISIBLE, OTHER_SEGMENT = 1, 2
 # Rows of the vectors.
 CONTENT_BIAS, POSITION_BIAS, SEGMENT_BIAS, SEGMENT_DIRECTION = range(4)
@@ -64,26 +64,27 @@ class Sizes(NamedTuple):
 
     @property
     def early_keys(self):
-        """Keys but those of the last half of the tokens, or None.
+        """Number of keys without the last half of the tokens, or None.
 
-        Rows of the first half see no others in the released permutations.
+        In the released permutations rows of the first half see only these keys.
         """
         half = self.num_tokens // 2
         return self.num_keys - half if half % LANES == 0 else None
 
 
 class Inputs(NamedTuple):
-    """References to what both kernels read, of one example and pair of heads.
+    """References to both kernels' inputs for one example and pair of heads.
 
     Attributes:
         early: int32 [B, T / 128], 1 = a block of rows sees no late keys.
         seed: int32 [2].
-        directions: int32 [B], which of the `position`s an example has.
+        directions: int32 [B], index of an example's direction in `position`.
         query: [1, Q, 128]. key, value: [1, K, 128].
         position: [1, R, 128], or [1 or 2, R, 128] in the backward kernel.
         vectors: float32 [8, 128].
         codes: int8 [1, Q, K].
-        shifts: int32 [1, P, 128], columns that the scores of a target shift by.
+        shifts: int32 [1, P, 128], number of columns by which a target's scores
+            shift.
     """
 
     early: Any
@@ -99,17 +100,18 @@ class Inputs(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows of a head that are computed at once.
+    """Rows of a head, computed at once.
 
     Attributes:
-        head: int, which of the heads that share registers.
-        in_head: bool [1, 128], the lanes of that head.
+        head: int, index among the heads that share registers.
+        in_head: bool [1, 128], the lanes of the head.
         first_row: int or scalar.
         num_rows: int.
-        rows: pl.ds of both.
-        num_keys: int, keys from the first on that are looked at.
-        distances: pl.ds, those that these rows and keys have.
-        is_target: bool, rows of the query stream, anywhere in the text.
+        rows: pl.ds of `first_row` and `num_rows`.
+        num_keys: int, number of first keys that are scored.
+        distances: pl.ds, the distances of these rows and keys.
+        is_target: bool, whether these are rows of the query stream, anywhere in
+            the text.
     """
 
     head: int
@@ -123,14 +125,14 @@ class Block(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Softmax of a Block, not yet divided, and what its gradient needs.
+    """Undivided softmax of a Block, with the tensors for its gradient.
 
     Attributes:
-        content_query, position_query: [rows, 128] of the inputs' type, scaled.
+        content_query, position_query: [rows, 128] in the inputs' type, scaled.
         segment_query: float32 [rows, 128].
-        is_other: bool [rows, keys], of other segments.
-        exponentials: float32 [rows, keys], of the scores less the largest.
-        factor: float32 [rows, 1], which makes them probabilities.
+        is_other: bool [rows, keys], True = different segments.
+        exponentials: float32 [rows, keys], exp(score - largest score).
+        factor: float32 [rows, 1], turns `exponentials` into probabilities.
         keep: bool [rows, keys], True = dropout keeps it, or None.
     """
 
@@ -144,10 +146,11 @@ class Weights(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """References to what the backward kernel writes, and to its scratch.
+    """References to the backward kernel's results and scratch memory.
 
     Attributes:
-        query, key, value, position, vectors: gradients of those.
+        query, key, value, position, vectors: gradients of the inputs of that
+            name.
         columns, values: [128, K], key and value transposed.
         distances: [1 or 2, 128, R], `position` transposed.
         key_sum, value_sum, distance_sum: float32, sums of the same shapes.
@@ -173,7 +176,7 @@ def forward_kernel(*refs, sizes):
     """Attended values of a pair of heads (or `heads_together`) of an example.
 
     Args:
-        *refs: those of Inputs, of the output, and of the transposed key and
+        *refs: references of Inputs, the output, and the transposed key and
             position.
         sizes: Sizes.
     """
@@ -204,11 +207,10 @@ def forward_kernel(*refs, sizes):
 
 
 def backward_kernel(*refs, sizes):
-    """Gradients of a pair of heads; those of R and the vectors sum over all.
+    """Gradients of a pair of heads; R and vectors sum over all examples.
 
     Args:
-        *refs: those of Inputs, of the gradient of the output, and of
-            Gradients.
+        *refs: references of Inputs, the gradient of the output, and Gradients.
         sizes: Sizes.
     """
     inputs, upstream = Inputs(*refs[:_NUM_INPUTS]), refs[_NUM_INPUTS]
@@ -250,7 +252,7 @@ def backward_kernel(*refs, sizes):
 
 
 def _add_values(block, weights, upstream_ref, out, sizes):
-    """Adds the gradient of the values; that of the scores, float32."""
+    """Add the gradient of the values; return the scores' gradient, float32."""
     keys = slice(0, block.num_keys)
     upstream = upstream_ref[0, block.rows, :]
     upstream = jnp.where(block.in_head, upstream, jnp.zeros_like(upstream))
@@ -267,7 +269,7 @@ def _add_values(block, weights, upstream_ref, out, sizes):
 
 
 def _add_queries(block, weights, of_scores, direction, inputs, out, sizes):
-    """Adds what follows from the gradient of the scores."""
+    """Add the gradients that follow from the gradient of the scores."""
     keys, scale = slice(0, block.num_keys), sizes.head_dim**-0.5
     narrow = of_scores.astype(sizes.dtype)
     out.key_sum[:, keys] += _product(weights.content_query.T, narrow)
@@ -298,7 +300,7 @@ def _add_queries(block, weights, of_scores, direction, inputs, out, sizes):
 
 
 def _write_rows(ref, block, values):
-    """Writes the lanes of a head, beside those of the heads before it."""
+    """Write the lanes of a head, next to the heads before it."""
     values = values.astype(ref.dtype)
     if block.head:
         values = jnp.where(block.in_head, values, ref[0, block.rows, :])
@@ -306,7 +308,7 @@ def _write_rows(ref, block, values):
 
 
 def _for_all_blocks(of_block, early_ref, example, sizes):
-    """Calls `of_block` for every Block of an example and pair of heads."""
+    """Call `of_block` for every Block of an example and pair of heads."""
     lane = lax.broadcasted_iota(jnp.int32, (1, LANES), 1)
     for head in range(sizes.heads_together):
         begin = head * sizes.head_dim
@@ -392,7 +394,7 @@ def _weights_of(block, inputs, columns, distances, keep, sizes):
     largest = jnp.max(scores, axis=1, keepdims=True)
     exponentials = jnp.exp(scores - largest)
     total = jnp.sum(exponentials, axis=1, keepdims=True)
-    # The softmax of a row that sees nothing is uniform; it gets zeros.
+    # The softmax of a row that sees no key would be uniform; it gets zeros.
     factor = jnp.where(largest > MASKED_SCORE / 2, 1 / total, 0.0)
     return Weights(
         content, position, segment, is_other, exponentials, factor, keep
@@ -400,7 +402,7 @@ def _weights_of(block, inputs, columns, distances, keep, sizes):
 
 
 def _product(left, right):
-    # All bits of float32: three passes of bfloat16 lose some.
+    # Full float32 precision: three bfloat16 passes lose bits.
     is_wide = left.dtype == jnp.float32
     return lax.dot_general(
         left,
@@ -429,7 +431,7 @@ def _keep_mask(block, seed_ref, example, pair, sizes):
 
 
 def _int32(number):
-    """An unsigned number with the same bits."""
+    """The int32 number with the bits of an unsigned one."""
     return jnp.int32(number - 2**32 if number >= 2**31 else number)
 
 
@@ -442,14 +444,14 @@ def _mix(bits):
 
 
 def _to_keys(by_distance, block, shifts_ref, sizes):
-    """Scores by distance -> by key: row p from its own column on."""
+    """Scores by distance -> by key: row p starts at its own column."""
     amount, limit = _shift_of_rows(block, shifts_ref, sizes)
     shifted = _shift(by_distance, amount, limit, to_left=True)
     return shifted[:, : block.num_keys]
 
 
 def _to_distances(by_key, block, shifts_ref, sizes):
-    """The transpose: zeros at distances that no key has."""
+    """The transpose: zeros at distances without a key."""
     amount, limit = _shift_of_rows(block, shifts_ref, sizes)
     others = block.distances.size - block.num_keys
     zeros = jnp.zeros((block.num_rows, others), by_key.dtype)
@@ -466,9 +468,10 @@ def _shift_of_rows(block, shifts_ref, sizes):
 
 
 def _shift(rows, amount, limit, to_left):
-    """Rows shifted by columns, each by its own amount, cyclically.
+    """Shift the columns of each row by its own amount, cyclically.
 
-    By whole registers first, bit by bit, then inside of them with a gather.
+    Shift by whole registers first, bit by bit, then within a register by a
+    gather.
     """
     count, sign = rows.shape[1] // LANES, 1 if to_left else -1
     registers = [
