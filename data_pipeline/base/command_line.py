@@ -81,7 +81,10 @@ def _prepare_streams():
         if stream is None:  # closed by the shell
             setattr(sys, name, open(os.devnull, "w"))
         elif hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="escape_as_json")
+            # Fails where a pipe has taken the place of a file, once the handler
+            # is changed.
+            with contextlib.suppress(OSError):
+                stream.reconfigure(errors="escape_as_json")
 
 
 def run(main, argv=None):
