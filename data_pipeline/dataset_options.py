@@ -6,9 +6,9 @@ import tensorflow as tf
 def dataset_options(is_sharded=True):
     """tf.data options without autotuning.
 
-    In TensorFlow 2.20 the thread of tf.data's autotuning misses its
-    cancellation: an iterator that ends after 40 seconds may wait for 40 more,
-    and so may the iterator of every evaluation. Without autotuning,
+    In TensorFlow 2.20, tf.data's autotuning thread can miss its cancellation.
+    An iterator that ends after 40 seconds may then wait for 40 more. This also
+    applies to the iterator of every evaluation. Without autotuning,
     `tf.data.AUTOTUNE` means one parallel call per core.
 
     Args:

@@ -213,7 +213,7 @@ def sets_of(data):
 
 
 def largest_batch(data, most, multiple_of=1):
-    """Rows of the largest batch that the records of a split can fill.
+    """Number of rows in the largest batch that a split's records can fill.
 
     Args:
         data: PretrainingData or MixedPretrainingData.

@@ -117,9 +117,9 @@ def window_labels(windows, rows, first, last, is_found):
 def training_windows(windows, contexts, answer_starts, answer_texts):
     """Choose one window per question, with its labels.
 
-    It is the window with the whole answer that has the most context around the
-    answer; ties: the first. Without such a window, the first window is labelled
-    as having no answer.
+    Among the windows with the whole answer, choose the one with the most
+    context around the answer, in a tie the first. If no window has the whole
+    answer, label the first window as having no answer.
 
     Args:
         windows: QuestionWindows.

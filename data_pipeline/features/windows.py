@@ -197,8 +197,9 @@ def _features(pieces, questions, width, layout):
 def max_context(places):
     """Whether a piece has more context here than in any other window.
 
-    Context is the smaller number of pieces on the left and on the right, plus
-    0.01 x the length of the window. Ties: the first window.
+    The context is the number of pieces on the left or on the right, whichever
+    is smaller, plus 0.01 x the length of the window. In a tie, the first window
+    has more.
 
     Args:
         places: int64 ragged tensor [W, (C)], indices of the pieces among all

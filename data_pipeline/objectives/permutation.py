@@ -361,7 +361,7 @@ def target_mapping(target_positions, target_weights, sequence_length):
 
 
 def real_targets(token_ids, is_target):
-    """Targets without <sep> and <cls>, which spans of "subwords" can hold.
+    """Targets without <sep> and <cls>, which "subwords" spans can contain.
 
     Args:
         token_ids: int tensor [B, T].

@@ -314,7 +314,8 @@ def checked_rows(batch_size, start_step, first_row, num_rows, replica_batch):
 def check_service(address):
     """Check that a tf.data service listens at an address.
 
-    Otherwise TensorFlow would wait for ever, without a message.
+    Without this check, TensorFlow would wait for a missing server for ever,
+    without a message.
 
     Args:
         address: str, "grpc://HOST:PORT".

@@ -46,12 +46,13 @@ def sample_targets(
 
     "words" selects n whole words, as the release intended: never a part of a
     word, a special token, <unk>, or a word that the edge of the half may have
-    cut. Only a word that was cut at the end of A or B, to make the two fit,
-    counts as whole. If the spans do not reach the goal, further whole words are
-    added as long as one fits. "single_words" is the same with n = 1.
+    cut. There is one exception: if A or B was truncated to make the two fit, a
+    word cut there counts as whole. If the spans do not reach the goal, further
+    whole words are added as long as one fits. "single_words" is the same with
+    n = 1.
 
     "subwords" selects n tokens, as the released code does: its loop tests the
-    span's first token where the last was meant. If the spans do not reach the
+    span's first token instead of the last. If the spans do not reach the
     goal, random single tokens are added. <sep> and <cls> can be drawn; the
     reader drops them.
 
