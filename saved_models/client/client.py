@@ -53,10 +53,10 @@ def connect(
             Default 30.
         retries: int, further attempts if the server refuses connections or
             reports that it is unavailable. Default None: until the time is up.
-        ca_file: str or path of the certificates in PEM of the authorities to
-            trust. Default None: the system's (for grpcs://, gRPC's own).
-        headers: dict of str to str, headers of each request, for gRPC its
-            metadata, such as {"authorization": "Bearer ..."}. Default None.
+        ca_file: str or path of a PEM file with the certificates of trusted
+            authorities. Default None: the system's (for grpcs://, gRPC's own).
+        headers: dict of str to str, headers of each request (with gRPC, its
+            metadata), such as {"authorization": "Bearer ..."}. Default None.
         max_reply_bytes: int; larger replies are refused. Default 256 MiB.
 
     Returns:

@@ -28,7 +28,7 @@ def keras_input(
         y: labels for lists or arrays, or None.
         sample_weight: weights for these, or None.
         batch_size: int, or None for 32.
-        shuffle: bool, whether each pass over strings has another order.
+        shuffle: bool, whether each pass over strings has a new order.
 
     Returns:
         tuple of x, y, sample_weight, batch_size; for strings in lists, a data
@@ -211,7 +211,8 @@ def check_labels(data, least, most, words, any_shape=False):
         least, most: numbers, the range of the labels.
         words: str, description of valid labels, for the error.
         any_shape: bool, whether labels of other shapes than [B] and [B, 1] are
-            checked too. Default False: they belong to a custom loss.
+            checked too. Default False, because such labels belong to a custom
+            loss.
 
     Returns:
         tf.data.Dataset of the same elements; a label out of the range raises

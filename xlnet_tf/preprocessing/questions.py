@@ -37,8 +37,8 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
     A sequence is `context sep question sep cls`, in BERT's layout `cls context
     sep question sep`. A long context is read in overlapping windows. For
-    prediction, a batch has a row for every window; for training, a row for each
-    question, the window with the answer. `XLNetQuestionAnswering.answer` merges
+    prediction, a batch has one row per window. For training, it has one row per
+    question: the window with the answer. `XLNetQuestionAnswering.answer` merges
     the predictions of windows.
 
     Args:
@@ -61,11 +61,12 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
     Returns:
         dict of `token_ids`, `segment_ids`, `padding_mask` and `answer_mask`,
-        int32 [W, T], and `class_index`, int32 [W]. With `y` a tuple: these of
-        B rows, with `start_positions`, int32 [B]; a dict of
+        int32 [W, T], and `class_index`, int32 [W]. With `y`, a tuple of
+        features, labels and weights. The features are the same dict with B rows
+        and `start_positions`, int32 [B]. The labels are a dict of
         `start_positions`, `end_positions`, int32 [B], and `is_impossible`,
-        float32 [B]; and weights, float32 [B], 0 if the text of an answer is not
-        at its place.
+        float32 [B]. The weights are float32 [B], 0 if the text of an answer is
+        not at its place.
 
     Raises:
         TypeError: if `tokenizer`, `x` or `y` is of the wrong type.

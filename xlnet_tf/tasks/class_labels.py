@@ -140,8 +140,9 @@ def tag_numbers(y, labels, num_classes):
     """Convert names of tags to integers.
 
     Args:
-        y: for each text, for each word a name; None or "" for a word without a
-            tag, which becomes -1. Numbers are checked and returned unchanged.
+        y: a list of names per text, one name per word. None or "" marks a word
+            without a tag and becomes -1. Numbers are checked and returned
+            unchanged.
         labels: list of C str, or None.
         num_classes: int, C.
 

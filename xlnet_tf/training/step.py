@@ -25,9 +25,9 @@ class Loss(typing.NamedTuple):
         outputs: function from a dict of a micro-batch's features, with
             `dropout_seed` in training, to the model's outputs; with memory, a
             dict with `memories` and `memory_mask`.
-        sums: function from (outputs, features) to (objective, metrics, weight):
-            scalar to differentiate, dict of metrics to scalars, and the scalar
-            that divides both; sums over the rows.
+        sums: function from (outputs, features) to (objective, metrics, weight),
+            all summed over the rows: the scalar to differentiate, a dict from
+            names of metrics to scalars, and the scalar to divide both by.
         metrics: names of the metrics; "loss" is one.
         seed_stream: int, separates the random numbers of different kinds of
             runs.

@@ -13,7 +13,7 @@ _NAMES_OF_OTHERS = {"num_labels": "num_classes"}
 def refuse_misspelt(cls, names, further=()):
     """Refuse misspelt arguments that resemble an argument of a class.
 
-    The class and its bases may accept others.
+    Other unknown names pass, because the class and its bases may accept them.
 
     Args:
         cls: class of a model.

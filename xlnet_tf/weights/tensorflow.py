@@ -38,7 +38,7 @@ class TensorFlowCheckpoint:
 
     Raises:
         FileNotFoundError: if there is no checkpoint.
-        ValueError: if there are several checkpoints, or it is damaged.
+        ValueError: if there are several checkpoints, or one is damaged.
     """
 
     def __init__(self, path):

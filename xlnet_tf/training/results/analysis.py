@@ -24,9 +24,9 @@ def analyse(task, examples, decoded, labels=None):
 
     Returns:
         dict of JSON values, empty if a kind of task has none. For classes:
-        `calibration_error`; for two classes also `positive`, `roc_auc`,
-        `average_precision`, `best_threshold` and `best_f1`, as for several
-        classes per text. For numbers: `spread`, the standard deviation of the
+        `calibration_error`. For two classes, and for several classes per text,
+        also `positive`, `roc_auc`, `average_precision`, `best_threshold` and
+        `best_f1`. For numbers: `spread`, the standard deviation of the
         predictions divided by the standard deviation of the truth.
     """
     if task.kind == "regression":

@@ -172,7 +172,7 @@ def _write_official(directory, decoded):
 
 
 def answers_by_length(examples, decoded):
-    """F1 of answers to questions, by the words of the true answer.
+    """F1 of answers to questions, by the number of words in the true answer.
 
     Args:
         examples: list of X QuestionExample; the first true answer defines the

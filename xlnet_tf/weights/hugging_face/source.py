@@ -192,11 +192,11 @@ def check_width(config, model):
     """Refuse heads whose widths do not add up to the model's.
 
     Args:
-        config: config of ours.
+        config: config of this library.
         model: str, "XLNet".
 
     Raises:
-        ValueError: with the sizes.
+        ValueError: if they do not; the message has the sizes.
     """
     if config.head_dim * config.num_heads != config.hidden_dim:
         raise ValueError(
