@@ -114,6 +114,8 @@ def test_models_run_in_litert(tmp_path):
             compared(model, features, list(run(**features).values()))
 
 
+# Keras gives NumPy 2 a name that tf2onnx needs.
+@pytest.mark.filterwarnings("ignore:In the future `np.object`:FutureWarning")
 def test_models_run_in_onnx_runtime(tmp_path):
     reason = "needs tf2onnx and onnxruntime, of the extra `onnx`"
     pytest.importorskip("tf2onnx", reason=reason)

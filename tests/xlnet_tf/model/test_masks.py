@@ -1,5 +1,6 @@
 """Who may attend to whom, as matrices. 1 = may attend."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -197,6 +198,9 @@ def test_pseudo_masks_are_those_of_plain_loops():
         np.testing.assert_array_equal(pseudo_masks(rank, none), content)
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="graphs of TensorFlow"
+)
 def test_masks_are_of_operations_that_other_runtimes_have():
     """LiteRT inserts no axes by an index; OpenVINO has no MatrixDiag."""
     features = small_features(memory_length=M)
