@@ -94,9 +94,9 @@ def main(argv=None):
             f"--dtype {arguments.dtype} is for presets, not for "
             f"--format {arguments.format}."
         )
+    check_backend("conversion", ())
     from xlnet_tf.preprocessing.preprocessor import check_vocabulary
 
-    check_backend("conversion", ())
     with command_line.warnings_in_a_line():
         model, source, head = read(arguments)
         tokenizer = read_its_tokenizer(arguments)
