@@ -63,7 +63,7 @@ RANGES = {
     r"in \[0, 1\)": ((-0.1, 1, 1.5), "adam_beta_1 adam_beta_2"),
     r"in \[0, 1\]": ((-0.1, 1.1), "final_learning_rate_fraction"),
     "one of linear, cosine or constant": (("poly",), "decay"),
-    "one of float32, bfloat16 or float16": (("float64",), "precision"),
+    "one of auto, float32, bfloat16 or float16": (("float64",), "precision"),
     "one of auto, plain, memory_efficient or fused": (
         ("slow",),
         "attention_kernel",
