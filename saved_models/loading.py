@@ -3,6 +3,7 @@
 import os
 
 from data_pipeline.base.checksums import verify_checksums
+from data_pipeline.base.files import local_copy
 from saved_models.client.local import Predictor
 from saved_models.client.local import load_saved_model
 from saved_models.versions import NETWORK_FILE
@@ -52,4 +53,5 @@ def load(
         return load_saved_model(path, trust)
     from saved_models.openvino import load_network
 
-    return load_network(path)
+    with local_copy(path) as local:  # OpenVINO reads no buckets
+        return load_network(local)

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from data_pipeline.base.files import read_json_object
 from data_pipeline.base.limits import in_a_line
+from data_pipeline.base.settings import read_file
 from saved_models.client.local import Predictor
 from saved_models.model_card import SETTINGS_FILE
 from saved_models.settings import ExportSettings
@@ -82,8 +83,8 @@ def load_network(directory):
     Raises:
         ValueError: if OpenVINO is not installed, or a file is damaged.
     """
-    settings = read_json_object(directory / DIRECTORY / SETTINGS_FILE)
-    settings = ExportSettings(**settings)
+    file = directory / DIRECTORY / SETTINGS_FILE
+    settings = ExportSettings(**read_file(ExportSettings, file))
     name = read_json_object(directory / CARD_FILE)["model"]
     cls = MODELS.get(name) or class_of_directory(directory)
     # Shapes without values: OpenVINO has the weights.
@@ -109,7 +110,10 @@ class Network:
 
     Attributes:
         model, backbone, config: see ServedModel.
-        variables: an empty list.
+        variables: an empty tuple.
+
+    Raises:
+        ValueError: if OpenVINO is not installed, or cannot read the file.
     """
 
     variables = ()
@@ -119,12 +123,13 @@ class Network:
         self.model = model
         self.backbone = getattr(model, "backbone", model)
         self.config = self.backbone.config
-        core = openvino.Core()
-        self._compiled = core.compile_model(
-            core.read_model(file),
-            "CPU",
-            {"INFERENCE_PRECISION_HINT": _HINTS[precision]},
-        )
+        hint = {"INFERENCE_PRECISION_HINT": _HINTS[precision]}
+        try:
+            self._compiled = openvino.Core().compile_model(file, "CPU", hint)
+        except RuntimeError as error:
+            raise ValueError(
+                f"OpenVINO cannot read {file}: {in_a_line(error)}"
+            ) from error
         self._inputs = [port.get_any_name() for port in self._compiled.inputs]
 
     def run(self, function, features):

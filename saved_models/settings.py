@@ -165,11 +165,8 @@ class ExportSettings(settings.Settings):
                 "the largest bucket must be `sequence_length`. Received: "
                 f"sequence_length={length}, seq_length_buckets={buckets}."
             )
-        if self.runtime == "openvino" and self.precision == "int8":
-            raise ValueError(
-                "the runtime openvino computes in float32 or bfloat16. "
-                'Received: precision="int8".'
-            )
+        if self.runtime == "openvino":
+            self._check_openvino()
         if length is None or self.window_stride is None:
             return
         room = length - 2
@@ -202,6 +199,15 @@ class ExportSettings(settings.Settings):
         elif preprocessor is not None:
             length = preprocessor.sequence_length
         return dataclasses.replace(self, sequence_length=length)
+
+    def _check_openvino(self):
+        """Refuse settings that TensorFlow alone has."""
+        for name, value in (("precision", "int8"), ("jit_compile", True)):
+            if getattr(self, name) == value:
+                raise ValueError(
+                    "the runtime openvino compiles the model itself, in "
+                    f"float32 or bfloat16. Received: {name}={value!r}."
+                )
 
     @property
     def weight_precision(self):

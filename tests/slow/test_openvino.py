@@ -9,6 +9,7 @@ from data_pipeline.base.command_line import run
 from saved_models import export
 from saved_models import predict
 from saved_models.client.client import as_texts
+from saved_models.settings import ExportSettings
 from tests.support.export_fixtures import shared_model
 from tests.support.export_fixtures import tiny_tokenizer
 from tests.support.task_export_fixtures import LENGTH
@@ -143,3 +144,9 @@ def test_commands_and_refusals(tmp_path, capsys):
     file.write_bytes(file.read_bytes()[:-4] + b"\0\0\0\1")
     with pytest.raises(ValueError, match="model.bin"):
         saved_models.load(tmp_path / "out")
+    (tmp_path / "out" / "1" / "model.xml").write_text("<net")
+    with pytest.raises(ValueError, match="OpenVINO cannot read .*model.xml"):
+        saved_models.load(tmp_path / "out", verify=False)
+    for wrong in ({"precision": "int8"}, {"jit_compile": True}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}="):
+            ExportSettings(runtime="openvino", **wrong)
