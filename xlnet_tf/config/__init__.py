@@ -1,4 +1,4 @@
-"""Configs of the models, by the type in a config file."""
+"""Config classes of the models, and functions that read config files."""
 
 from xlnet_tf.config.bert import BertConfig
 from xlnet_tf.config.bert import is_bert
@@ -17,20 +17,22 @@ __all__ = [
 
 
 def config_from_dict(values):
-    """Make the config from a dict, by its `model_type`.
+    """Make a config from a dict; `model_type` in the dict selects the class.
 
     Args:
-        values: dict of a config file; without `model_type` an XLNet.
+        values: dict, the contents of a config file. A dict without
+            `model_type` describes an XLNet, or a BERT of Hugging Face if the
+            names of the sizes are Hugging Face's.
 
     Returns:
         XLNetConfig or BertConfig.
 
     Raises:
-        ValueError: if the config is not one of these.
+        ValueError: if `values` is not the config of an XLNet or a BERT.
     """
     return (BertConfig if is_bert(values) else XLNetConfig).from_dict(values)
 
 
 def config_from_json(path):
-    """Read a config file of any model; see `config_from_dict`."""
+    """Read the config file of an XLNet or a BERT; see `config_from_dict`."""
     return read_config_file(path, config_from_dict)

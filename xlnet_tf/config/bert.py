@@ -1,7 +1,7 @@
-"""The sizes and switches of a BERT, and their files.
+"""Config of a BERT: sizes and switches of the model, and its config files.
 
-The config class reads Hugging Face's `config.json` of BERT and MPNet, UniLM's,
-and its own output.
+The config class reads Hugging Face's `config.json` of BERT and of MPNet,
+UniLM's config files, and files that it has written itself.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from xlnet_tf.config.fields import take_fields
 MODEL_TYPE = "bert"
 # Values of `model_type` in files of this model.
 MODEL_TYPES = (MODEL_TYPE, "mpnet", "unilm")
-# MPNet's first position is 2: 1 is for padding, and 0 is never used.
+# MPNet numbers positions from 2: number 1 is for padding, 0 is never used.
 MPNET_FIRST_POSITION = 2
 _MPNET_BUCKETS, _MPNET_MAX_DISTANCE = 32, 128
 
@@ -32,9 +32,9 @@ _MPNET_BUCKETS, _MPNET_MAX_DISTANCE = 32, 128
 class BertConfig(ModelConfig):
     """Sizes and switches that define the computation of a BERT.
 
-    The defaults are BERT-Base as released, uncased. With
-    `relative_position_buckets=32` the model is UniLMv2. There is no memory:
-    `memory_length` and `reuse_length` are 0, and `attention_type` is
+    The defaults are the released BERT-Base, uncased. With
+    `relative_position_buckets=32` the model is UniLMv2. A BERT has no memory:
+    `memory_length` and `reuse_length` are always 0. `attention_type` is always
     "bidirectional".
 
     Args:
@@ -44,23 +44,24 @@ class BertConfig(ModelConfig):
         hidden_dim: int, D.
         head_dim: int, H; by default `hidden_dim // num_heads`.
         intermediate_dim: int, F, the inner width of the feed-forward.
-        activation: "gelu" or "relu", in the feed-forward.
-        gelu: "erf" (default, as released) or "tanh".
+        activation: "gelu" or "relu", the activation in the feed-forward.
+        gelu: form of GELU, "erf" (default, as in the released code) or "tanh".
         max_positions: int, number of absolute positions with an embedding.
             Default 512.
-        num_segments: int, number of segments with an embedding; 0 means none.
-            Default 2.
-        relative_position_buckets: int, rows of the table of relative position
-            biases, one table for all layers; half of the rows are for later
-            keys. An even number from 4 on, or 0 (default) for no bias.
+        num_segments: int, number of segments with an embedding. 0 means that
+            segments have no embeddings. Default 2.
+        relative_position_buckets: int, number of rows in the table of relative
+            position biases. All layers share the table. Half of its rows are
+            for keys after the query. An even number of at least 4, or 0
+            (default) for no bias.
         relative_position_max_distance: int, first distance of the last bucket.
             Default 128.
-        dropout: float in [0, 1), default 0.1.
-        attention_dropout: float in [0, 1), default 0.1, on attention
-            probabilities.
-        initializer_range: float, standard deviation of the initial weights,
-            default 0.02.
-        layer_norm_epsilon: float, default 1e-12 as released.
+        dropout: float in [0, 1), dropout rate. Default 0.1.
+        attention_dropout: float in [0, 1), dropout rate of the attention
+            probabilities. Default 0.1.
+        initializer_range: float, standard deviation of the initial weights.
+            Default 0.02.
+        layer_norm_epsilon: float. Default 1e-12, as in the released code.
 
     Raises:
         TypeError: if a value is of the wrong kind.
@@ -126,31 +127,31 @@ class BertConfig(ModelConfig):
                 f"relative_position_buckets={buckets}."
             )
 
-    # Properties that are fields in XLNetConfig.
+    # An XLNetConfig has fields of these names.
 
     @property
     def memory_length(self):
-        """0: there is no memory."""
+        """int, 0, because a BERT has no memory."""
         return 0
 
     @property
     def reuse_length(self):
-        """0: there is no memory."""
+        """int, 0, because a BERT has no memory."""
         return 0
 
     @property
     def attention_type(self):
-        """str, "bidirectional": masks are inputs."""
+        """str, always "bidirectional"; causal masks are input features."""
         return "bidirectional"
 
     @property
     def layout(self):
-        """str, "bert": [CLS] begins a sequence."""
+        """str, always "bert": a sequence begins with [CLS]."""
         return "bert"
 
     @property
     def transform_activation(self):
-        """str, the activation of the layer before the tied softmax."""
+        """str, activation of the dense layer before the tied softmax."""
         return self.activation
 
     @classmethod
@@ -158,15 +159,15 @@ class BertConfig(ModelConfig):
         """Make a config from a dict with our, Hugging Face's or UniLM's names.
 
         Args:
-            values: dict. Hugging Face's keys that do not affect the outputs are
-                ignored.
+            values: dict. Keys of Hugging Face that do not affect the model's
+                outputs are ignored.
 
         Returns:
             BertConfig.
 
         Raises:
-            ValueError: if a needed size is missing, a key is unknown, or the
-                model is a decoder or has no absolute positions.
+            ValueError: if a required size is missing, if a key is unknown, if
+                the model is a decoder, or if it has no absolute positions.
         """
         check_model_type(values, MODEL_TYPES, "a BERT")
         is_hugging_face = _is_of_hugging_face(values)
@@ -194,11 +195,11 @@ class BertConfig(ModelConfig):
         return cls(**fields)
 
     def to_dict(self) -> dict:
-        """All fields by our names, and `model_type`, for `from_dict`."""
+        """Return a dict of all fields and `model_type`, for `from_dict`."""
         return {"model_type": MODEL_TYPE, **super().to_dict()}
 
     def to_json(self, path: str | os.PathLike) -> None:
-        """Write all fields by our names, and `model_type`.
+        """Write all fields and `model_type` to a JSON file, by our names.
 
         Args:
             path: str or path of the file to write.
@@ -206,10 +207,10 @@ class BertConfig(ModelConfig):
         write_json(path, self.to_dict(), sort_keys=True)
 
     def num_parameters(self) -> int:
-        """Number of weights of a backbone with these sizes, int."""
+        """Return the number of weights of a backbone with this config, int."""
         width, heads = self.hidden_dim, self.num_heads * (self.head_dim or 0)
         tables = self.vocabulary_size + self.max_positions + self.num_segments
-        # With biases, and a norm after each half.
+        # Every dense layer has a bias. A norm follows each half of the layer.
         attention = 4 * width * heads + 3 * heads + width
         feed_forward = 2 * width * self.intermediate_dim + self.intermediate_dim
         layer = attention + feed_forward + 5 * width
@@ -221,8 +222,8 @@ def is_bert(values):
     """Whether the dict of a config file describes a BERT.
 
     Args:
-        values: dict. `model_type` decides; the first files of BERT lack it,
-            then the names of the sizes decide.
+        values: dict. `model_type` decides. BERT's earliest files have no
+            `model_type`; for them the names of the sizes decide.
     """
     model_type = values.get("model_type")
     if model_type is None:
@@ -231,14 +232,14 @@ def is_bert(values):
 
 
 def _is_of_hugging_face(values):
-    """Whether a dict has the names of Hugging Face's BERT and its relatives."""
+    """Whether a dict has Hugging Face's names for the sizes of a BERT."""
     return {"num_hidden_layers", "num_attention_heads", "hidden_size"} <= set(
         values
     )
 
 
 def _check_kind(values):
-    """Refuse a decoder, and positions that are not absolute."""
+    """Refuse a decoder, and a model whose positions are not absolute."""
     for name in ("is_decoder", "add_cross_attention"):
         if values.get(name):
             raise ValueError(
@@ -254,14 +255,14 @@ def _check_kind(values):
 
 
 def _translate_values(fields, values, model_type):
-    """Translate the values of other formats, not their names, in place."""
+    """Convert values of other formats to ours, in `fields` itself."""
     # Hugging Face's "gelu" is the erf form.
     if fields.get("activation") in TANH_GELUS:
         fields.update(activation="gelu", gelu="tanh")
     if not fields.get("relative_position_buckets"):
         fields.pop("relative_position_max_distance", None)
     if model_type == "mpnet":
-        # MPNet's code has fixed values here, no options.
+        # These values are constants in MPNet's code.
         buckets = values.get("relative_attention_num_buckets", _MPNET_BUCKETS)
         if buckets != _MPNET_BUCKETS:
             raise ValueError(

@@ -1,7 +1,7 @@
-"""Fields of a config: their names in files, named sizes, and files.
+"""Base class of the configs, with named sizes, and the reader of their files.
 
-A config is one frozen object with everything that defines a model's
-computation. Its fields are settings (`data_pipeline.base.settings`).
+A config is one frozen object that defines a model's whole computation. The
+fields of a config are settings (`data_pipeline.base.settings`).
 """
 
 import dataclasses
@@ -17,26 +17,28 @@ from data_pipeline.base.settings import check_value
 from data_pipeline.base.settings import python_number
 from data_pipeline.base.settings import setting
 
-# L, N, D and F; all sizes have heads of 64 dimensions.
+# (L, N, D, F) of each named size. H, the head dim, is always 64.
 SIZES = {
     "tiny": (2, 2, 128, 512),
     "small": (6, 4, 256, 1024),
     "base": (12, 12, 768, 3072),
     "large": (24, 16, 1024, 4096),
 }
-# Hugging Face's names of GELU in its tanh form.
+# Hugging Face's names for the tanh form of GELU.
 TANH_GELUS = ("gelu_new", "gelu_pytorch_tanh")
-# More layers mean a damaged file and would take hours to build.
+# A config with more layers is damaged, and building its model takes hours.
 _MOST_LAYERS = 1000
 
 
 def field(default, values=None, released=None, hugging_face=None):
-    """A setting with its names in other formats.
+    """Make a field of a config, with the field's names in other formats.
 
     Args:
-        default: value.
+        default: default value of the field.
         values: Range of a number, or tuple of the allowed strings.
-        released, hugging_face: str, the names there, or None.
+        released, hugging_face: str, name of the field in released files and in
+            Hugging Face's files, or None (default) if these files have no
+            other name for the field.
 
     Returns:
         dataclasses.field.
@@ -53,14 +55,14 @@ def field(default, values=None, released=None, hugging_face=None):
 
 
 def checked_rate(name, value):
-    """Check a rate and convert it to Python's number.
+    """Check a dropout rate and convert it to a Python number.
 
     Args:
-        name: str, of the argument.
-        value: number, also NumPy's.
+        name: str, name of the argument, for the error message.
+        value: number of Python or NumPy.
 
     Raises:
-        TypeError, ValueError: it is not a number in [0, 1).
+        TypeError, ValueError: if `value` is not a number in [0, 1).
     """
     value = python_number(value)
     check_value(name, value, float, FRACTION_BELOW_1)
@@ -68,15 +70,15 @@ def checked_rate(name, value):
 
 
 class ModelConfig(Settings):
-    """Base class of configs, with named sizes and files.
+    """Base class of the configs, with named sizes and a reader of config files.
 
-    Subclasses are frozen dataclasses of `field`s, with `from_dict` and
-    `num_layers`, `num_heads`, `hidden_dim`, `head_dim` and
-    `intermediate_dim` among the fields.
+    A subclass is a frozen dataclass with the method `from_dict`. It makes its
+    fields with `field`; among them are `num_layers`, `num_heads`,
+    `hidden_dim`, `head_dim` and `intermediate_dim`.
 
     Attributes:
-        transform_activation: "gelu" or "relu", of the layer before the tied
-            softmax, if a head has one.
+        transform_activation: "gelu" or "relu", activation of the dense layer
+            that some heads have before the tied softmax.
     """
 
     transform_activation = "gelu"
@@ -108,8 +110,8 @@ class ModelConfig(Settings):
         """Make a config of a named size: tiny, small, base or large.
 
         Args:
-            size: str. "base" and "large" are the released models; "tiny" and
-                "small" are for laptops, tests and demonstrations.
+            size: str. "base" and "large" are the sizes of the released models.
+                "tiny" and "small" are for laptops, tests and demonstrations.
             **overrides: fields to replace, such as `vocabulary_size`.
 
         Returns:
@@ -129,7 +131,7 @@ class ModelConfig(Settings):
 
     @classmethod
     def from_json(cls, path: str | os.PathLike):
-        """Read a config file: of the release, Hugging Face's, or ours.
+        """Read a config file of the release, of Hugging Face or of xlnet_tf.
 
         Args:
             path: str or path of a JSON file.
@@ -139,17 +141,18 @@ class ModelConfig(Settings):
 
         Raises:
             FileNotFoundError: if there is no such file.
-            ValueError: if it is not JSON, or not a config of such a model.
+            ValueError: if the file is not JSON, or is not a config of this
+                class.
         """
         return read_config_file(path, cls.from_dict)
 
     @classmethod
     def field_names(cls) -> list[str]:
-        """list of str, the names of all fields."""
+        """Return the names of all fields, list of str."""
         return [item.name for item in dataclasses.fields(cls)]
 
     def replace(self, **overrides):
-        """A copy with some fields replaced.
+        """Return a copy with some fields replaced.
 
         Raises:
             ValueError: if a name is not a field.
@@ -176,8 +179,8 @@ def read_config_file(path, from_dict):
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is not JSON, belongs to a preset, or is refused by
-            `from_dict`.
+        ValueError: if the file is not JSON, if it belongs to a preset, or if
+            `from_dict` refuses its contents.
     """
     path = as_path(path)
     if not path.is_file():
@@ -199,16 +202,16 @@ def read_config_file(path, from_dict):
 
 
 def take_fields(cls, values, formats):
-    """Take a config's fields out of a dict with names of several formats.
+    """Move the fields of a config out of a dict, and rename them to our names.
 
     Args:
-        cls: class of config.
-        values: dict; the fields are removed from it.
-        formats: formats whose names are accepted besides ours: some of
-            "released" and "hugging_face".
+        cls: class of the config.
+        values: dict. Its entries that are fields are removed.
+        formats: tuple of "released", "hugging_face" or both: formats whose
+            names are accepted besides our names.
 
     Returns:
-        dict of the fields in `values`, by our names.
+        dict of the fields that `values` had, by our names.
     """
     fields = {}
     for item in dataclasses.fields(cls):
@@ -219,20 +222,21 @@ def take_fields(cls, values, formats):
 
 
 def list_names(values):
-    """Keys of a config file, in order and on one line of some length, str."""
+    """Return the first 40 keys of a config file, sorted, on one line, str."""
     return ", ".join(reprlib.repr(name)[1:-1] for name in sorted(values)[:40])
 
 
 def check_sizes(fields, names, kind):
-    """Refuse a dict without the sizes that every config file has.
+    """Refuse a dict that lacks one of the sizes in every config file.
 
     Args:
-        fields: dict, by our names.
-        names: dict of our names to names in other libraries' files.
-        kind: str, kind of model, such as "an XLNet".
+        fields: dict of the fields, by our names.
+        names: dict from our names of the required sizes to their names in
+            other libraries' files.
+        kind: str, kind of the model, such as "an XLNet".
 
     Raises:
-        ValueError: with a list of the missing sizes.
+        ValueError: if a size is missing; the message lists the missing sizes.
     """
     missing = [f"{x} (or {y})" for x, y in names.items() if x not in fields]
     if missing:
@@ -243,15 +247,17 @@ def check_sizes(fields, names, kind):
 
 
 def check_model_type(values, known, kind):
-    """Refuse a dict with another model's `model_type`; it may be missing.
+    """Refuse a dict whose `model_type` is another model's.
+
+    A dict without `model_type` is accepted.
 
     Args:
-        values: dict of a config file.
-        known: tuple of str.
-        kind: str, kind of model, such as "an XLNet".
+        values: dict, the contents of a config file.
+        known: tuple of str, the accepted values of `model_type`.
+        kind: str, kind of the model, such as "an XLNet".
 
     Raises:
-        ValueError: with the type.
+        ValueError: if `model_type` is not in `known`.
     """
     found = values.get("model_type")
     if found is not None and found not in known:

@@ -1,7 +1,7 @@
 """Default learning rates for fine-tuning."""
 
-RATE = 2e-5  # of the paper, for Base and Large
-# Models up to this width hardly learn at that rate; see docs/finetuning.md.
+RATE = 2e-5  # the paper's learning rate for Base and Large
+# Models of this width or less hardly learn at `RATE`; see docs/finetuning.md.
 SMALL_WIDTH = 256
 RATE_OF_SMALL = 5e-4
 
@@ -10,16 +10,16 @@ def is_small(width):
     """Whether a model needs a larger learning rate than the paper's.
 
     Args:
-        width: int, the `hidden_dim` of its config.
+        width: int, `hidden_dim` of the model's config.
     """
     return width <= SMALL_WIDTH
 
 
 def default_rate(width, usual=RATE):
-    """Default learning rate for fine-tuning a model, float.
+    """Return the default learning rate for fine-tuning a model, float.
 
     Args:
-        width: int, the `hidden_dim` of its config.
-        usual: float, the rate for models of Base's size. Default 2e-5.
+        width: int, `hidden_dim` of the model's config.
+        usual: float, learning rate for wider models. Default 2e-5.
     """
     return RATE_OF_SMALL if is_small(width) else usual

@@ -1,8 +1,8 @@
-"""The sizes and switches of an XLNet, and their files.
+"""Config of an XLNet: sizes and switches of the model, and its config files.
 
 The config class reads the released `xlnet_config.json`, Hugging Face's
-`config.json` and its own output. It writes the released format and our
-additional fields.
+`config.json`, and files that it has written itself. It writes the released
+format with our additional fields.
 """
 
 import dataclasses
@@ -25,46 +25,50 @@ from xlnet_tf.config.fields import take_fields
 class XLNetConfig(ModelConfig):
     """Sizes and switches that define the computation of an XLNet.
 
-    The defaults are XLNet-Base as released (`ff_activation` "gelu" in its tanh
-    form). Values are checked here once; the layers trust them.
+    The defaults are the released XLNet-Base, whose activation is the tanh form
+    of GELU. The config checks all values; the layers do not check them again.
 
     Args:
         vocabulary_size: int, V.
         num_layers: int, L, at most 1000.
         num_heads: int, N.
-        hidden_dim: int, D; even, because half of R is sines, half cosines.
+        hidden_dim: int, D. D is even, because half of the relative position
+            encoding is sines and half cosines.
         head_dim: int, H; by default `hidden_dim // num_heads`.
         intermediate_dim: int, F, the inner width of the feed-forward.
-        activation: "gelu" or "relu", in the feed-forward.
-        gelu: "tanh" (the approximation of the released code, default) or "erf"
-            (weights trained in Hugging Face's code).
-        untie_biases: bool, whether every layer has its own u, v and segment
-            bias (released `untie_r`). Default True.
-        memory_length: int, M, number of a layer's states that the next segment
-            may attend to; 0 (default) means no memory.
+        activation: "gelu" or "relu", the activation in the feed-forward.
+        gelu: form of GELU: "tanh" (default), the approximation in the released
+            code, or "erf", for weights trained in Hugging Face's code.
+        untie_biases: bool, whether every layer has its own bias vectors u, v
+            and b (`untie_r` in the released code). Default True.
+        memory_length: int, M, number of tokens in the memory, to which the next
+            segment may attend. 0 (default) means no memory.
         reuse_length: int, number of leading tokens of a segment that enter the
-            memory; 0 (default) means all.
-        clamp_length: int, largest distinct distance in R, in both directions; 0
-            (default) means no limit. The released -1 is read as 0.
-        same_length: bool, whether every token of a causal model sees equally
-            many keys, one more than the memory has. Without memory it sees all
-            earlier tokens. Default False.
-        attention_type: "bidirectional" (default) or "causal" (released
-            `attn_type` "bi", "uni").
-        reverse_half_batch: bool, whether the second half of every batch is read
-            backwards (released `bi_data`); prefer the feature `is_reversed`.
-        dropout: float in [0, 1), default 0.1.
-        attention_dropout: float in [0, 1), default 0.1, on attention
-            probabilities.
-        initializer_range: float, standard deviation of the initial weights,
-            default 0.02.
-        layer_norm_epsilon: float, default 1e-12 as released.
+            memory. 0 (default) means all tokens.
+        clamp_length: int, limit of distances in the relative position
+            encoding, in both directions. 0 (default) means no limit. The
+            released files' -1 is read as 0.
+        same_length: bool, whether every token of a causal model may attend to
+            the same number of keys, M + 1. Without memory every token may
+            attend to all earlier tokens. Default False.
+        attention_type: "bidirectional" (default) or "causal". The released
+            `attn_type` has the values "bi" and "uni" for them.
+        reverse_half_batch: bool, whether the model reads the second half of
+            every batch backwards (`bi_data` in the released code). Default
+            False. Prefer the feature `is_reversed`.
+        dropout: float in [0, 1), dropout rate. Default 0.1.
+        attention_dropout: float in [0, 1), dropout rate of the attention
+            probabilities. Default 0.1.
+        initializer_range: float, standard deviation of the initial weights.
+            Default 0.02.
+        layer_norm_epsilon: float. Default 1e-12, as in the released code.
 
     Raises:
         TypeError: if a value is of the wrong kind.
-        ValueError: if a value is out of its range, or values contradict.
+        ValueError: if a value is out of its range, or values contradict each
+            other.
 
-    Source: `XLNetConfig` and `RunConfig` of the released code in one.
+    Source: `XLNetConfig` and `RunConfig` of the released code.
 
     Example:
 
@@ -114,7 +118,7 @@ class XLNetConfig(ModelConfig):
 
     @property
     def layout(self):
-        """str, "xlnet": [CLS] ends a sequence."""
+        """str, always "xlnet": a sequence ends with [CLS]."""
         return "xlnet"
 
     @classmethod
@@ -122,14 +126,14 @@ class XLNetConfig(ModelConfig):
         """Make a config from a dict with our, released or Hugging Face's names.
 
         Args:
-            values: dict. Hugging Face's keys that do not affect the outputs are
-                ignored.
+            values: dict. Keys of Hugging Face that do not affect the model's
+                outputs are ignored.
 
         Returns:
             XLNetConfig.
 
         Raises:
-            ValueError: if a needed size is missing or a key is unknown.
+            ValueError: if a required size is missing or a key is unknown.
         """
         is_hugging_face = is_of_hugging_face(values)
         values = dict(values)
@@ -157,11 +161,12 @@ class XLNetConfig(ModelConfig):
         return cls(**fields)
 
     def to_json(self, path: str | os.PathLike) -> None:
-        """Write the released format, and other fields by our names.
+        """Write a config file in the released format, with our other fields.
 
-        Fields without a released name are written if they differ from the
-        default. `memory_length` is always written: pretraining treats a file
-        without it as an open choice. The released code ignores unknown fields.
+        A field without a released name is written, by our name, if its value
+        differs from the default. `memory_length` is always written: with a file
+        that lacks it, pretraining chooses the memory length itself. The
+        released code ignores unknown fields.
 
         Args:
             path: str or path of the file to write.
@@ -176,10 +181,11 @@ class XLNetConfig(ModelConfig):
         write_json(path, values, sort_keys=True)
 
     def num_parameters(self) -> int:
-        """Number of weights of a backbone with these sizes, int."""
+        """Return the number of weights of a backbone with this config, int."""
         width, heads = self.hidden_dim, self.num_heads * (self.head_dim or 0)
         feed_forward = 2 * width * self.intermediate_dim + self.intermediate_dim
-        # Two norms, the output's bias, and the encoding of segments.
+        # 5 * width: two norms and the bias of the feed-forward's output.
+        # 2 * heads: the segment encoding.
         layer = 5 * width * heads + feed_forward + 5 * width + 2 * heads
         biases = 3 * heads * (self.num_layers if self.untie_biases else 1)
         return (
@@ -190,9 +196,10 @@ class XLNetConfig(ModelConfig):
 
 
 def is_of_hugging_face(values):
-    """Whether a dict has the names of Hugging Face's XLNet.
+    """Whether a dict is a config of Hugging Face's XLNet.
 
-    Its first files (2019) have neither type nor class.
+    The earliest of these files (2019) have neither `model_type` nor
+    `architectures`.
     """
     return not {"model_type", "architectures", "layer_norm_eps"}.isdisjoint(
         values
@@ -200,7 +207,7 @@ def is_of_hugging_face(values):
 
 
 def _translate_values(fields, values, is_hugging_face):
-    """Translate the values of other formats, not their names, in place."""
+    """Convert values of other formats to ours, in `fields` itself."""
     attention_types = {"bi": "bidirectional", "uni": "causal"}
     if "attn_type" in values:
         kind = str(values.pop("attn_type"))
@@ -208,18 +215,19 @@ def _translate_values(fields, values, is_hugging_face):
     if fields.get("clamp_length") == -1:
         fields["clamp_length"] = 0
     if is_hugging_face:
-        # Hugging Face's code ignores it unless attention is causal.
+        # Hugging Face's code ignores `same_length` unless attention is causal.
         if fields.get("attention_type", "bidirectional") != "causal":
             fields["same_length"] = False
-        # In Hugging Face's code the memory is an argument of each call.
+        # Hugging Face's code gets the memory as an argument of each call, so
+        # its files may lack these lengths.
         for ours, theirs in (
             ("memory_length", "mem_len"),
             ("reuse_length", "reuse_len"),
         ):
             fields.setdefault(ours, values.get(theirs) or 0)
         fields.setdefault("attention_dropout", fields.get("dropout", 0.1))
-        # Hugging Face's "gelu" is the erf form; the tanh form, as released, has
-        # other names.
+        # Hugging Face's "gelu" is the erf form. The tanh form of the released
+        # code has other names there.
         if fields.get("activation") in TANH_GELUS:
             fields.update(activation="gelu", gelu="tanh")
         elif fields.get("activation", "gelu") == "gelu":

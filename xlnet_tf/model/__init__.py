@@ -1,4 +1,4 @@
-"""XLNet in Keras' operations alone.
+"""XLNet and BERT backbones, written with the operations of `keras.ops`.
 
-"Released" means the authors' code, https://github.com/zihangdai/xlnet.
+"The released code" is the authors' code, https://github.com/zihangdai/xlnet.
 """

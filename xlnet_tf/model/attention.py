@@ -1,15 +1,16 @@
 """Attention with relative positions and relative segments, for both streams.
 
-The score of query row i for key j is the sum of five terms: (a) content by
-content, (b) content by distance, (c) the content bias u by content, (d) the
-position bias v by distance (https://arxiv.org/abs/1901.02860, section 3.3), and
-a score for whether i and j belong to the same segment
+The score of row i for key j is the sum of five terms. Four terms are products
+(https://arxiv.org/abs/1901.02860, section 3.3): (a) the row's query with the
+key, (b) the query with the encoded distance, (c) the content bias u with the
+key, and (d) the position bias v with the encoded distance. The fifth term
+depends on whether i and j belong to the same segment
 (https://arxiv.org/abs/1906.08237, section 2.5). `kernels/plain.py` has the
 equations.
 
-The two streams of XLNet share every weight. Their rows, T of content and P of
-queries, are concatenated on one axis and computed together; keys, values and
-positions are projected once.
+The two streams of XLNet share every weight. The T rows of the content stream
+and the P rows of the query stream are concatenated on one axis and computed
+together. Keys, values and positions are projected once for both streams.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, D model dim.
@@ -39,14 +40,14 @@ from xlnet_tf.weights.lora.layers import AdaptableEinsumDense
 class AttentionContext:
     """Positions, masks and segments, shared by all layers of a forward pass.
 
-    Not a tuple, because Keras refuses tuples of tensors and other values.
+    A dataclass, because Keras refuses tuples that mix tensors and other values.
 
     Attributes:
         distances: EncodedDistances.
         rules: AttentionRules, without dropout.
-        kernel: str, see `kernels`. Default "auto".
-        observe: function called with each layer's attention weights [B, N, Q,
-            K], or None (default).
+        kernel: str, name of the attention kernel. Default "auto".
+        observe: function, called with each layer's attention weights
+            [B, N, Q, K]; or None (default).
     """
 
     distances: EncodedDistances
@@ -55,7 +56,7 @@ class AttentionContext:
     observe: Any = None
 
     def of_targets(self, num_tokens):
-        """Context for the rows of the query stream alone.
+        """Return the context for the rows of the query stream alone.
 
         Args:
             num_tokens: int or scalar of the backend, T.
@@ -86,18 +87,21 @@ def attention_context(
     observe=None,
     first_half_length=0,
 ):
-    """Make the context of a forward pass.
+    """Make the AttentionContext of a forward pass.
+
+    R is the relative position encoding.
 
     Args:
         features: dict, see `XLNetBackbone`.
         target_positions: int32 tensor of shape [B, P], or None.
         config: XLNetConfig.
-        dtype: str, of R.
+        dtype: str, type of R.
         position_projections: list of the L layers that project R.
         drop: function that applies dropout to R, or None (default). All
-            examples share one mask; the released code draws one per example.
-        kernel: str, the attention kernel. Default "auto".
-        observe: callable, see `AttentionContext`, or None (default).
+            examples share one dropout mask. The released code draws one mask
+            per example.
+        kernel: str, name of the attention kernel. Default "auto".
+        observe: function, see `AttentionContext`, or None (default).
         first_half_length: int, see `AttentionRules`. Default 0.
 
     Returns:
@@ -136,14 +140,16 @@ def attention_context(
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class AttentionBiases(keras.layers.Layer):
-    """The bias vectors u, v and b, added to the query of each kind of score.
+    """Bias vectors u, v and b, added to the query for each kind of score.
 
-    Every layer owns its biases (`untie_biases`), or all layers share them.
+    With `untie_biases` in the config every layer has its own biases; otherwise
+    all layers share them.
 
     Args:
         num_heads: int, N.
         head_dim: int, H.
-        initializer_range: float.
+        initializer_range: float, standard deviation of the initial biases.
+            Default 0.02.
 
     Source: `r_w_bias` (u), `r_r_bias` (v), `r_s_bias` (b).
     """
@@ -183,27 +189,29 @@ class RelativeAttention(keras.layers.Layer):
         num_heads: int, N.
         head_dim: int, H.
         hidden_dim: int, D.
-        dropout: float, on the attention probabilities, default 0.
-        initializer_range: float, default 0.02.
+        dropout: float, dropout rate of the attention probabilities. Default 0.
+        initializer_range: float, standard deviation of the initial weights.
+            Default 0.02.
         biases: AttentionBiases shared with other layers, or None (default) to
-            create its own. They are not in the config: to rebuild a layer with
-            shared biases, pass `biases` to `from_config` as well.
+            create biases for this layer. `get_config` does not contain shared
+            biases. To rebuild a layer with shared biases, pass `biases` to
+            `from_config` as well.
 
     Call arguments:
-        rows: float tensor of shape [B, Q, D]: T rows of the content stream,
-            then P of the query stream; the P alone if `context.rules.streams`
-            is "query".
-        keys: float tensor of shape [B, K - M, D], content.
+        rows: float tensor of shape [B, Q, D], the T rows of the content stream,
+            then the P rows of the query stream. Only the P rows if
+            `context.rules.streams` is "query".
+        keys: float tensor of shape [B, T, D], the content stream.
         context: AttentionContext.
-        seed: int tensor of shape [2], of the dropout mask, or None for no
+        seed: int tensor of shape [2], seed of the dropout mask, or None for no
             dropout.
-        memory: float tensor of shape [B, M, D], earlier keys, placed first, or
-            None. No gradient flows to it.
+        memory: float tensor of shape [B, M, D], keys that precede `keys`, or
+            None. No gradient flows to the memory.
 
     Returns:
         float tensor of shape [B, Q, D], before dropout and the residual. A row
-        that may attend to nothing gets zeros; the released code averages over
-        the masked keys.
+        that may attend to no key gets zeros. In the released code it gets the
+        average over the masked keys.
 
     Source: `rel_attn_core`, `rel_multihead_attn` and `two_stream_rel_attn`.
     """

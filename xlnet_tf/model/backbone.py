@@ -1,4 +1,4 @@
-"""XLNet without a head: embeddings, blocks, memories.
+"""XLNetBackbone, the XLNet model without a head.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 L layers, D model dim, V vocabulary.
@@ -31,62 +31,77 @@ from xlnet_tf.model.sizes import sizes_of
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetBackbone(Backbone):
-    """Two-stream Transformer-XL (https://arxiv.org/abs/1906.08237).
+    """XLNet without a head: a Transformer-XL with a content and a query stream.
 
-    `rematerialize` and `attention_kernel` change speed and memory, not the
-    results. They are attributes too. Files do not store them.
+    The model is described in https://arxiv.org/abs/1906.08237. `rematerialize`
+    and `attention_kernel` change speed and memory, not the results. Both are
+    also attributes of the backbone, and saved files do not contain them.
 
     Args:
-        config: XLNetConfig. Its fields may be given by name instead.
-        seed: int or None, for dropout when no `dropout_seed` is given.
-        rematerialize: bool, recompute the layers for the gradient instead of
-            keeping their inner results: less memory, more time. Default False.
-        attention_kernel: str, "plain" (readable, automatic differentiation),
-            "memory_efficient" (keeps one tensor of scores), "fused" (stores no
-            scores by key; for TPUs, and for GPUs on JAX), or "auto" (default):
-            "fused" on such a chip, else "memory_efficient".
+        config: XLNetConfig. Or give the fields of the config by name.
+        seed: int or None, seed of dropout for calls without the feature
+            `dropout_seed`.
+        rematerialize: bool, whether the backward pass recomputes the layers
+            instead of keeping their inner results. Recomputation needs less
+            memory and more time. Default False.
+        attention_kernel: str, how attention is computed. "plain" is readable
+            code with automatic differentiation. "memory_efficient" keeps one
+            tensor of scores for the gradient. "fused", for TPUs and for GPUs on
+            JAX, stores no scores by key. "auto" (default) means "fused" on
+            these chips and "memory_efficient" on all others.
 
     Call arguments:
-        features: dict; all optional but `token_ids`.
+        features: dict. All features except `token_ids` are optional.
             token_ids: int32 [B, T].
-            segment_ids: int32 [B, T]; only equality matters. Memory counts as
-                segment 0.
+            segment_ids: int32 [B, T]. Attention only compares the segments of
+                two tokens. Memory has the segment 0.
             padding_mask: [B, T], 1 = a real token.
             perm_mask: [B, T, T], 1 = may NOT attend.
-            factorization_rank: int32 [B, T], step of each token, -1 for
-                context: the compact form of `perm_mask`.
-            target_mapping: [B, P, T], one-hot rows.
-            target_positions: int32 [B, P], below T: the compact form.
+            factorization_rank: int32 [B, T], the step at which each token is
+                revealed, -1 for context. It is the compact form of `perm_mask`.
+            target_mapping: [B, P, T], the position of each target as a one-hot
+                row.
+            target_positions: int32 [B, P], positions of the targets, below T.
+                It is the compact form of `target_mapping`.
             is_reversed: bool [B], True = the model reads this row backwards.
             memories: tuple of L tensors of shape [B, M, D].
             memory_mask: bool [B, M], 1 = a real remembered token.
-            dropout_seed: int32 [2]; equal seeds drop equal values.
+            dropout_seed: int32 [2]. Calls with equal seeds draw equal dropout
+                masks.
         training: bool, whether dropout is applied.
-        streams: "both" (default), or "query" to leave `content` out: the last
-            layer then computes only the rows of the targets.
+        streams: "both" (default), or "query" to omit `content` from the
+            outputs. The last layer then computes only the rows of the targets.
         layer_inputs: bool, whether to return the input of each layer instead of
-            memories, for generation. Default False.
+            the memories. Generation needs these inputs. Default False.
         attention_weights: bool, whether to return the attention probabilities
             too. The layers are then not recomputed. Default False.
         first_half_length: int, length of a prefix whose content rows and
-            targets cannot see the tokens after it, as in records with a reused
-            half. Unused distances are then not projected. "memory_efficient",
-            and "fused" on a GPU, skip the masked scores. Outputs are wrong if a
-            mask lets these rows see tokens after the prefix. Default 0, no
-            assumption.
+            targets cannot see the tokens after the prefix, as in records with a
+            reused half. Unused distances are then not projected.
+            "memory_efficient", and "fused" on a GPU, skip the masked scores.
+            Outputs are wrong if a mask lets these rows see tokens after the
+            prefix. Default 0: there is no such prefix.
 
     Returns:
-        dict: `content` [B, T, D]; `query` [B, P, D] if targets are given;
-        `memories`, L tensors of shape [B, M, D], and `memory_mask` bool [B, M]
-        (if the inputs had a mask) if `memory_length` is positive; or
-        `layer_inputs`, L tensors of shape [B, T, D], if requested; and, if
-        requested, `attention_weights`, L tensors [B, N, T + P, M + T], before
-        dropout: rows of the content stream, then of the query stream (alone in
-        the last layer if `streams` is "query").
+        dict: the outputs.
+            content: float [B, T, D], unless `streams` is "query".
+            query: float [B, P, D], if targets are given.
+            memories: tuple of L tensors of shape [B, M, D], if `memory_length`
+                is positive.
+            memory_mask: bool [B, M], together with `memories` if the features
+                had a mask of padding or memory.
+            layer_inputs: tuple of L tensors of shape [B, T, D], if requested,
+                instead of the memories.
+            attention_weights: tuple of L tensors of shape
+                [B, N, T + P, M + T], before dropout, if requested. Rows of the
+                content stream precede the rows of the query stream. If
+                `streams` is "query", the last layer has only the rows of the
+                query stream.
 
     Raises:
-        ValueError: if features are missing or do not fit each other, the query
-            stream is requested without targets, or an argument is unknown.
+        ValueError: if features are missing or do not fit each other, if the
+            query stream is requested without targets, or if an argument is
+            unknown.
 
     Source: `transformer_xl` of the released code.
 
@@ -153,7 +168,7 @@ class XLNetBackbone(Backbone):
         positions = find_target_positions(features)
         check_streams(streams, positions, features)
         seed = self.dropout_seed(features) if training else None
-        weights = []  # of attention, layer by layer
+        weights = []  # attention probabilities of each layer
 
         # === Embeddings, positions and masks ===
         rows = self._embed(features["token_ids"], positions)  # [B, T + P, D]
@@ -195,15 +210,15 @@ class XLNetBackbone(Backbone):
         return outputs | self._memory_outputs(kept, features)
 
     def _run_layers(self, rows, features, context, seed, streams, layer_inputs):
-        """Run all layers: (rows, list of L new memories, or layer inputs)."""
+        """Run all layers; return (rows, L new memories or layer inputs)."""
         config = self.config
         num_tokens = sizes_of(features["token_ids"])[1]
 
         def run(block, seeds, rows, memory=None):
             keys = rows[:, :num_tokens]
             row_context = context
-            # Only the last layer may skip content rows: in every other layer
-            # they are the next layer's keys.
+            # Only the last layer may skip content rows, because every other
+            # layer's content rows are the keys of the next layer.
             if streams == "query" and block is self.blocks[-1]:
                 rows = rows[:, num_tokens:]
                 row_context = context.of_targets(num_tokens)
@@ -231,7 +246,7 @@ class XLNetBackbone(Backbone):
         )
 
     def _embed(self, token_ids, target_positions):
-        """Content rows e(x), then query rows w: [B, T + P, D]."""
+        """Embed content rows as e(x), then query rows as w: [B, T + P, D]."""
         content = self.token_embedding(token_ids)
         if target_positions is None:
             return content

@@ -1,11 +1,11 @@
-"""The backbone that belongs to a config."""
+"""Backbone classes of the configs, and a function that makes a backbone."""
 
 from xlnet_tf.config import BertConfig
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.model.backbone import XLNetBackbone
 from xlnet_tf.model.bert.backbone import BertBackbone
 
-# Class of a config -> class of the backbone.
+# Config class -> backbone class.
 BACKBONES = {
     XLNetConfig: XLNetBackbone,
     BertConfig: BertBackbone,
@@ -13,17 +13,18 @@ BACKBONES = {
 
 
 def make_backbone(config, **arguments):
-    """Make the backbone of a config.
+    """Make the backbone that a config describes.
 
     Args:
         config: XLNetConfig or BertConfig.
-        **arguments: of the backbone's class, such as `seed` and `dtype`.
+        **arguments: arguments of the backbone's constructor, such as `seed` and
+            `dtype`.
 
     Returns:
         XLNetBackbone or BertBackbone.
 
     Raises:
-        TypeError: if it is no such config.
+        TypeError: if `config` is not a config of these classes.
     """
     if type(config) not in BACKBONES:
         known = " or ".join(cls.__name__ for cls in BACKBONES)

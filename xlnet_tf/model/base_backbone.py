@@ -1,4 +1,4 @@
-"""Base class of the backbones: construction, and one layer after the other.
+"""Base class of the backbones: construction and the loop over the layers.
 
 Shapes: B batch, T tokens, P targets, Q = T + P rows, L layers, D model dim,
 V vocabulary.
@@ -22,25 +22,27 @@ from xlnet_tf.weights.preset import split_overrides
 
 
 class Backbone(Preset, BaseModel):
-    """Embeddings and L blocks, without a head; base of the backbones.
+    """Base class of the models without a head: embeddings and L blocks.
 
-    A subclass creates its blocks in `make_block` and its other layers in
-    `make_layers` and `build_layers`. The equations are in `call`.
+    A subclass makes its blocks in `make_block` and its other layers in
+    `make_layers`, and builds the other layers in `build_layers`. Its `call` has
+    the equations.
 
     Attributes:
         config_class: class of the config.
         has_query_stream: bool, whether targets have rows of their own.
-        takes_position_ids: bool, whether several tokens may have one position.
-        kind: str, the name of the model for users.
+        takes_position_ids: bool, whether several tokens may have the same
+            position.
+        kind: str, name of the model in messages.
         attention_kernels: tuple of str, values of `attention_kernel` besides
             "auto".
-        kept_widths: two ints, vectors of length D and of the feed-forward dim
-            that a layer stores per row for the gradient.
-        config: object of `config_class`.
-        seed: int or None, of `seed_generator`.
+        kept_widths: two ints, the number of vectors of length D and of length F
+            that a layer keeps per row for the gradient.
+        config: config of the model, a `config_class`.
+        seed: int or None, seed of `seed_generator`.
         rematerialize: bool, whether layers are recomputed for the gradient.
-        attention_kernel: str.
-        num_bias_heads: int, heads of a position bias of the scores that all
+        attention_kernel: str, name of the attention kernel.
+        num_bias_heads: int, number of heads in the position bias that all
             layers share.
     """
 
@@ -79,7 +81,8 @@ class Backbone(Preset, BaseModel):
             for layer in range(config.num_layers)
         ]
         for block in self.blocks:
-            # By name too: TensorFlow's checkpoints skip Keras' lists.
+            # Also as attributes, because TensorFlow's checkpoints skip layers
+            # in Keras' lists.
             setattr(self, block.name, block)
         self.seed_generator = keras.random.SeedGenerator(seed)
 
@@ -97,14 +100,14 @@ class Backbone(Preset, BaseModel):
         """Make the layers besides the token embedding and the blocks."""
 
     def make_block(self, name):
-        """Make the block with this name."""
+        """Make one block, a layer with this name."""
         raise NotImplementedError
 
     def build_layers(self):
-        """Make the weights of `make_layers`, and of the model itself."""
+        """Build the layers of `make_layers`, and the model's own weights."""
 
     def make_embedding(self, kind, length):
-        """Make an Embedding of `length` vectors, which `build` initializes."""
+        """Make an Embedding layer for `length` vectors of length D."""
         return keras.layers.Embedding(
             length,
             self.config.hidden_dim,
@@ -129,19 +132,19 @@ class Backbone(Preset, BaseModel):
 
     @classmethod
     def config_of(cls, config, kwargs):
-        """Split a constructor's arguments into the config and the others.
+        """Separate the config from a constructor's other arguments.
 
         Args:
-            config: object of `config_class`, or None if `kwargs` has its
-                fields.
+            config: a `config_class`, or None if `kwargs` has the fields of the
+                config.
             kwargs: dict.
 
         Returns:
-            (object of `config_class`, dict of the other arguments).
+            (the config, dict of the other arguments).
 
         Raises:
-            TypeError: if a config is missing, given twice, or for another
-                model.
+            TypeError: if the config is missing, is given twice, or belongs to
+                another model.
         """
         names = cls.config_class.field_names()
         fields = {k: v for k, v in kwargs.items() if k in names}
@@ -171,22 +174,24 @@ class Backbone(Preset, BaseModel):
 
     @property
     def output_shape(self):
-        """Shape of `content`, which `summary` shows."""
+        """Shape of the output `content`; Keras' `summary` prints it."""
         return None, None, self.config.hidden_dim
 
     def token_table(self):
         """The embeddings of all tokens, float tensor of shape [V, D]."""
         embedding = self.token_embedding
         if embedding.quantization_mode is not None:
-            # The table holds integers, which the layer's call scales.
+            # A quantized table holds integers. The layer's call scales them.
             return embedding(ops.arange(self.config.vocabulary_size))
         return embedding.embeddings
 
     def dropout_seed(self, features):
-        """The seed of a step: from the features, or else the generator.
+        """Return the seed of a step: the feature, or a new seed.
+
+        Without the feature `dropout_seed`, `seed_generator` makes the seed.
 
         Args:
-            features: dict, see the call arguments.
+            features: dict, see the call arguments of the backbone.
 
         Returns:
             int tensor of shape [2].
@@ -197,24 +202,25 @@ class Backbone(Preset, BaseModel):
         return seed_of_replica(self.seed_generator.next())
 
     def run_blocks(self, run, rows, seed, others, keep=None, observed=False):
-        """Run the blocks one after the other; recompute them if configured.
+        """Run all blocks in order; with `rematerialize`, recompute them.
 
         Args:
-            run: function of (block, its seeds, rows, *others of this layer)
-                that returns the next rows.
-            rows: float tensor of shape [B, Q, D], of the embeddings.
+            run: function of (block, seeds of the block, rows, *other inputs of
+                the block) that returns the block's output rows.
+            rows: float tensor of shape [B, Q, D], the embeddings.
             seed: int tensor of shape [2], or None for no dropout.
-            others: L lists of tensors, other inputs of each layer, with
+            others: L lists of tensors, the other inputs of each block, with
                 gradients.
-            keep: function of a layer's (rows, *others) that returns a value to
-                collect, or None (default).
-            observed: bool, whether `run` passes on inner results.
+            keep: function of (rows, *other inputs) of each block, whose results
+                are collected; or None (default).
+            observed: bool, whether `run` passes inner results on. The blocks
+                are then not recomputed. Default False.
 
         Returns:
-            (float tensor of shape [B, Q, D], list of the L values of `keep`).
+            (float tensor of shape [B, Q, D], list of the L results of `keep`).
         """
-        # Only training has a gradient and a seed. Inner results cannot leave a
-        # function that is recomputed.
+        # Only training has a gradient and a seed. A recomputed function cannot
+        # pass inner results on.
         recomputes = self.rematerialize and seed is not None and not observed
         all_seeds = seeds_of_layers(seed, len(self.blocks))
         kept = []
@@ -234,18 +240,19 @@ class Backbone(Preset, BaseModel):
     def expected_bytes(
         self, batch_size: int, num_tokens: int, num_targets: int = 0
     ) -> int:
-        """Estimate the activations that one training step keeps in memory.
+        """Estimate the bytes of activations that a training step keeps.
 
-        The sum covers the activations of every layer, or only its inputs if it
-        is recomputed, and the attention scores and probabilities of one layer.
-        It leaves out weights, their gradients, the optimizer and logits.
+        The estimate covers the activations of all layers, and the attention
+        scores and probabilities of one layer. With recomputation, a layer's
+        inputs take the place of its activations. The estimate does not cover
+        weights, gradients of weights, the optimizer or logits.
 
         Args:
-            batch_size, num_tokens, num_targets: ints, B, T and P. Only a query
-                stream has rows for targets.
+            batch_size, num_tokens, num_targets: ints, B, T and P. `num_targets`
+                counts only for a model with a query stream. Default 0.
 
         Returns:
-            int, bytes.
+            int, number of bytes.
         """
         config = self.config
         rows = num_tokens + (num_targets if self.has_query_stream else 0)
@@ -267,7 +274,11 @@ class Backbone(Preset, BaseModel):
         return (4 * heads * scores_of_head + batch_size * kept) * width
 
     def heads_at_a_time(self, batch_size, rows, num_tokens, num_keys):
-        """Number of heads whose scores are in memory at once; None for all."""
+        """Number of heads whose scores are in memory at once, or None for all.
+
+        Args:
+            batch_size, rows, num_tokens, num_keys: ints, B, Q, T and K.
+        """
         return None
 
     def get_config(self):

@@ -1,4 +1,4 @@
-"""Base class of the backbones and of every task, for Keras.
+"""Base class of all models, backbones and tasks: a keras.Model.
 
 Shapes: B batch, T tokens.
 """
@@ -27,16 +27,16 @@ from xlnet_tf.weights.lora.model import enable_lora
 
 
 class BaseModel(keras.Model):
-    """Base of the models: files, copies, compiled functions and exports.
+    """Base class of all models: saving, copies, compilation and exports.
 
-    Files and copies preserve frozen layers, quantized layers and adapters
-    (LoRA). `fit`, `evaluate` and `predict` compile again after a change of
-    `computation`.
+    Saved files and copies of a model preserve its frozen layers, quantized
+    layers and adapters (LoRA). `fit`, `evaluate` and `predict` compile their
+    functions again when the result of `computation` has changed.
     """
 
     def __init__(self, **kwargs):
         super().__init__(autocast=False, **kwargs)
-        # No dict: TensorFlow would look for it in checkpoints.
+        # TensorFlow would track a dict and look for it in checkpoints.
         self._compiled_for = types.SimpleNamespace()
 
     def __call__(self, *args, **kwargs):
@@ -45,7 +45,9 @@ class BaseModel(keras.Model):
         return super().__call__(*args, **kwargs)
 
     def checked(self, x):
-        """Check features or a data set; see `check_values`, `check_data_set`.
+        """Check the features of a call or a data set, and return them.
+
+        See `check_values` and `check_data_set`.
 
         Raises:
             ValueError: if features have wrong types or values.
@@ -58,7 +60,7 @@ class BaseModel(keras.Model):
 
     @functools.cached_property
     def input(self):
-        """Input features of `output`: dict of str to keras.Input."""
+        """Symbolic features of the model, dict of str to keras.Input."""
         return {
             name: keras.Input(spec.shape[1:], dtype=spec.dtype, name=name)
             for name, spec in self.input_signature().items()
@@ -66,16 +68,16 @@ class BaseModel(keras.Model):
 
     @property
     def inputs(self):
-        """list of the tensors of `input`."""
+        """Symbolic features of the model, list of the tensors in `input`."""
         return list(self.input.values())
 
     @property
     def output(self):
-        """The symbolic outputs of a call on `input`: dict or KerasTensor.
+        """Symbolic outputs of a call on `input`: KerasTensor, dict or list.
 
-        A list of those of another call, where that gave more of them, as with
-        targets: by this, Keras counts the tensors of a call in a functional
-        model.
+        If another call returned more tensors, for example a call with targets,
+        the list of its tensors is returned. In a functional model Keras counts
+        the tensors of a call by this property.
         """
         of_calls = [node.output_tensors for node in self._inbound_nodes]
         most = max(of_calls, key=len, default=[])
@@ -88,41 +90,42 @@ class BaseModel(keras.Model):
 
     @property
     def outputs(self):
-        """list of the tensors of `output`."""
+        """Symbolic outputs of the model, list of the tensors in `output`."""
         return keras.tree.flatten(self.output)
 
     def __dir__(self):
-        # TensorFlow reads every name of this list when it saves a model, and
-        # `output` calls the model.
+        # TensorFlow reads every listed attribute when it saves a model, and
+        # these attributes would call the model.
         hidden = "output", "outputs", "_output_of_input"
         return [x for x in super().__dir__() if x not in hidden]
 
     @property
     def input_dtype(self):
-        """str, the type of `token_ids`, which Keras writes into exports."""
+        """str, type of `token_ids`. Keras writes this type into exports."""
         return "int32"
 
     def build(self, input_shape=None):
-        """Do nothing: the config fixes every shape."""
+        """Do nothing, because the config determines every shape."""
 
     def get_build_config(self):
-        """None: the config fixes every shape."""
+        """Return None, because the config determines every shape."""
 
     def finish_layers(self):
-        """Apply `trainable=False` of the constructor to layers made after it.
+        """Freeze the layers made so far if the model has `trainable=False`.
 
-        A subclass that makes layers after its base class calls it again.
+        A subclass that makes more layers after its base class's constructor
+        calls this method again. The method also takes the layers out of a
+        surrounding `keras.RematScope`; see `leave_scope`.
 
         Returns:
-            bool, whether the surrounding `keras.RematScope` recomputes the
-            model.
+            bool, whether a surrounding `keras.RematScope` recomputes the model.
         """
         if not self.trainable:
             set_trainable(self, False)
         return leave_scope(self)
 
     def computation(self):
-        """tuple of the state that compiled functions treat as constant."""
+        """Return the state that compiled functions treat as constant, tuple."""
         return tuple(
             (
                 layer.trainable,
@@ -153,14 +156,14 @@ class BaseModel(keras.Model):
         self.train_function = self.test_function = self.predict_function = None
 
     def quantize(self, mode=None, config=None, **kwargs):
-        """`keras.Model.quantize`, to integers.
+        """Quantize the weights to integers; see `keras.Model.quantize`.
 
         Args:
-            mode, config, kwargs: see there.
+            mode, config, kwargs: see `keras.Model.quantize`.
 
         Raises:
-            ValueError: if the mode is "float8", which the token embedding
-                does not support.
+            ValueError: if the mode is "float8", because the token embedding
+                does not support it.
         """
         if mode == "float8":
             raise ValueError(
@@ -170,7 +173,7 @@ class BaseModel(keras.Model):
         super().quantize(mode, config=config, **kwargs)
 
     def default_lora_layer_names(self):
-        """list of str, all layers that `enable_lora` can adapt."""
+        """Return the names of all layers that `enable_lora` can adapt."""
         layers = adaptable_layers(getattr(self, "backbone", self))
         return list(dict.fromkeys(layer.name for layer in layers.values()))
 
@@ -180,21 +183,23 @@ class BaseModel(keras.Model):
         target_layer_names: list[str] | None = None,
         alpha: float | None = None,
     ) -> None:
-        """Freeze the backbone and add adapters to its dense layers.
+        """Freeze the backbone and add LoRA adapters to its dense layers.
 
-        Kernels are then kernel + alpha / rank * a @ b
-        (https://arxiv.org/abs/2106.09685); b is 0 at first, so that outputs do
-        not change. A task's head stays trainable. Call it before `compile`, in
-        the scope of the model's strategy if it has one.
+        An adapted layer has the kernel `kernel + alpha / rank * a @ b`
+        (https://arxiv.org/abs/2106.09685). The matrix b is 0 at first, so
+        adding the adapters does not change the outputs. A task's head stays
+        trainable. Call this method before `compile`. If the model has a
+        distribution strategy, call it in the strategy's scope.
 
         Args:
-            rank: int, length of the axis between a and b.
+            rank: int, rank of a and b: the length of their common axis.
             target_layer_names: list of str, names of the layers to adapt, or
-                None (default) for `default_lora_layer_names()`.
-            alpha: float, or None (default) for the rank.
+                None (default) for the names in `default_lora_layer_names()`.
+            alpha: float, or None (default) for the value of `rank`.
 
         Raises:
-            ValueError: if the model has adapters, or an argument is wrong.
+            ValueError: if the model already has adapters, or an argument is
+                wrong.
         """
         if target_layer_names is None:
             target_layer_names = self.default_lora_layer_names()
@@ -202,38 +207,40 @@ class BaseModel(keras.Model):
         enable_lora(backbone, rank, target_layer_names, alpha)
 
     def save_lora_weights(self, filepath: str | os.PathLike) -> None:
-        """Write the adapters, and the head of a task.
+        """Write the LoRA adapters to a file, with the head of a task.
 
         Args:
             filepath: str or path, ending in ".lora.h5".
 
         Raises:
-            ValueError: if there are no adapters, or the path has another
+            ValueError: if the model has no adapters, or the path has another
                 ending.
         """
         save_adapters(self, filepath)
 
     def load_lora_weights(self, filepath: str | os.PathLike) -> None:
-        """Load a file of `save_lora_weights`; enable LoRA if it is off.
+        """Load adapters that `save_lora_weights` wrote, and enable LoRA.
+
+        A task also loads its head. `backbone.load_lora_weights` of a task loads
+        only the adapters.
 
         Args:
-            filepath: str or path. A task loads its head too; its
-                `backbone.load_lora_weights` loads only the adapters.
+            filepath: str or path of the file.
 
         Raises:
             FileNotFoundError: if there is no such file.
-            ValueError: if it is damaged, or was trained for another config,
-                another head or other weights of the backbone.
+            ValueError: if the file is damaged, or if its adapters were trained
+                for another config, another head or other backbone weights.
         """
         load_adapters(self, filepath)
 
     def without_lora(self):
-        """A copy of the model whose adapters are merged into its kernels.
+        """Return a copy of the model with the adapters merged into the kernels.
 
-        No layer of its backbone is frozen.
+        In the copy no layer of the backbone is frozen.
 
         Returns:
-            A model of this class.
+            A model of the same class.
         """
         config = config_without_lora(self.get_config())
         copy = type(self).from_config(config)
@@ -241,7 +248,7 @@ class BaseModel(keras.Model):
         return copy
 
     def input_signature(self):
-        """Features of an export: dict of str to keras.InputSpec."""
+        """Return the features of an export, dict of str to keras.InputSpec."""
         names = ("token_ids", "segment_ids", "padding_mask")
         return {
             name: keras.InputSpec(shape=(None, None), dtype="int32")
@@ -256,14 +263,16 @@ class BaseModel(keras.Model):
         input_signature=None,
         **kwargs,
     ):
-        """`keras.Model.export`, by default with `input_signature()`.
+        """Export the model for serving, by `keras.Model.export`.
+
+        `saved_models.export_model` exports a model that reads raw strings.
 
         Args:
-            filepath, format, verbose, kwargs: see there.
-            input_signature: features of the exported model. Default: int32
-                `token_ids`, `segment_ids` and `padding_mask` of any B and T,
-                and the task's own; no memories. For raw strings see
-                `saved_models.export_model`.
+            filepath, format, verbose, kwargs: see `keras.Model.export`.
+            input_signature: features of the exported model. Default: the
+                features of the method `input_signature`, of any B and T. These
+                are int32 `token_ids`, `segment_ids` and `padding_mask`, and the
+                task's own features, but no memories.
         """
         backbone = getattr(self, "backbone", self)
         config = backbone.config
@@ -278,7 +287,8 @@ class BaseModel(keras.Model):
             ]
             reads_segments = getattr(self, "segment_length", None)
             if config.memory_length and not reads_segments:
-                # A SavedModel returns tensors by name, no tuples.
+                # A SavedModel returns tensors by name, and cannot return the
+                # tuple of memories.
                 backbone.config = config.replace(memory_length=0)
         try:
             return super().export(
@@ -312,5 +322,5 @@ class BaseModel(keras.Model):
 
     @classmethod
     def from_arguments(cls, arguments):
-        """Make the model from a dict of arguments, see `get_config`."""
+        """Make a model from a dict of the constructor's arguments."""
         return cls(**arguments)

@@ -1,4 +1,4 @@
-"""One layer of XLNet, and its base class, shared with BERT.
+"""Layer of XLNet, and the base class of the layers of XLNet and BERT.
 
 Shapes: B batch, Q = T + P rows, K keys, D model dim, F feed-forward dim.
 """
@@ -12,17 +12,18 @@ from xlnet_tf.weights.lora.layers import AdaptableDense
 
 
 class PostNormBlock(keras.layers.Layer):
-    """Attention, then a feed-forward, each with a residual and a layer norm.
+    """Transformer layer: attention, then a feed-forward, each with post-norm.
 
-    A subclass computes the attention in `call` and returns `finish(...)`.
+    A residual and a layer norm follow the attention and the feed-forward. The
+    `call` of a subclass computes the attention and returns `finish(...)`.
 
     Args:
         config: XLNetConfig or BertConfig.
-        attention: layer with a `build` of no arguments.
+        attention: layer whose `build` has no arguments.
 
     Attributes:
-        drops_activation: bool, whether dropout is applied to the activation
-            of the feed-forward too. Default False.
+        drops_activation: bool, whether dropout is also applied after the
+            activation of the feed-forward. Default False.
     """
 
     drops_activation = False
@@ -55,7 +56,7 @@ class PostNormBlock(keras.layers.Layer):
 
     @property
     def output_shape(self):
-        """Shape of the result, which `summary` shows."""
+        """Shape of the output; Keras' `summary` prints it."""
         return None, None, self.config.hidden_dim
 
     def build(self, input_shape=None):
@@ -68,16 +69,18 @@ class PostNormBlock(keras.layers.Layer):
         self.built = True
 
     def finish(self, rows, attended, seeds=None):
-        """Apply residuals, layer norms and feed-forward to attention's output.
+        """Apply the residuals, the layer norms and the feed-forward.
 
         Args:
             rows: float tensor of shape [B, Q, D], the input of the layer.
-            attended: float tensor of shape [B, Q, D].
-            seeds: int tensor of shape [4, 2] of `seeds_of_layers`, the first
-                for attention, or None (default) for no dropout.
+            attended: float tensor of shape [B, Q, D], the output of the
+                attention.
+            seeds: int tensor of shape [4, 2], the layer's seeds from
+                `seeds_of_layers`, or None (default) for no dropout. The first
+                seed is for the attention.
 
         Returns:
-            float tensor of shape [B, Q, D].
+            float tensor of shape [B, Q, D], the output of the layer.
         """
         drop_attended, *drop_activation, drop_inner = self._dropouts(
             rows, seeds
@@ -97,7 +100,7 @@ class PostNormBlock(keras.layers.Layer):
         return self.output_norm(rows + drop_inner(inner))
 
     def _dropouts(self, rows, seeds):
-        """list of dropout functions, in the order of their use."""
+        """Return the dropout functions of the layer, in the order of use."""
         count = 3 if self.drops_activation else 2
         if seeds is not None:
             seeds = seeds[1 : count + 1]
@@ -106,24 +109,26 @@ class PostNormBlock(keras.layers.Layer):
 
 
 class XLNetBlock(PostNormBlock):
-    """Relative attention and a position-wise feed-forward, post-norm.
+    """Layer of XLNet: relative attention, then a feed-forward, with post-norm.
 
     Args:
         config: XLNetConfig.
-        biases: AttentionBiases shared by all blocks, or None.
+        biases: AttentionBiases shared by all blocks, or None (default) for
+            biases of this block alone.
 
     Call arguments:
-        rows: float tensor of shape [B, Q, D], content rows, then query rows.
+        rows: float tensor of shape [B, Q, D], the rows of the content stream,
+            then the rows of the query stream.
         keys, context, memory: see `RelativeAttention`.
-        seeds: int tensor of shape [4, 2] of `seeds_of_layers`, or None for no
-            dropout.
+        seeds: int tensor of shape [4, 2], the layer's seeds from
+            `seeds_of_layers`, or None for no dropout.
 
     Returns:
         float tensor of shape [B, Q, D].
 
-    Source: `post_attention` and `positionwise_ffn` of the released code, which
-    applies dropout after the activation too; the rate there is 0 in the paper's
-    table.
+    Source: `post_attention` and `positionwise_ffn` of the released code. Like
+    the released code, the layer also applies dropout after the activation. The
+    paper's table of hyperparameters gives the rate 0 for this dropout.
     """
 
     drops_activation = True

@@ -1,8 +1,9 @@
-"""Compiled functions of a model, for predictions, on each backend."""
+"""Compilation of functions that call a model, on TensorFlow and JAX."""
 
 import keras
 
-# JAX compiles a function for each shape, TensorFlow for many shapes at once.
+# JAX compiles a function once for each shape. Lengths are therefore padded to
+# multiples of this step. TensorFlow compiles a function for many shapes.
 _STEP = 32
 
 
@@ -10,18 +11,18 @@ def compiled(function, model, relaxes=True):
     """Compile a function that calls a model.
 
     Args:
-        function: of trees of tensors.
-        model: keras.Model, whose current variable values each call uses.
-        relaxes: bool, whether TensorFlow compiles for unknown sizes after it
-            has met several. Default True.
+        function: function whose arguments are nested structures of tensors.
+        model: keras.Model. Each call uses the current values of its variables.
+        relaxes: bool, whether TensorFlow compiles the function for sizes of any
+            value after calls with several sizes. Default True.
 
     Returns:
-        function of the same arguments.
+        function with the same arguments.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        # Nothing here needs AutoGraph.
+        # The functions have no Python control flow that depends on tensors.
         return tf.function(function, autograph=False, reduce_retracing=relaxes)
     import jax
 
@@ -32,7 +33,8 @@ def compiled(function, model, relaxes=True):
             return function(*args, **kwargs)
 
     def call(*args, **kwargs):
-        # Weights are arguments: constants would be copied into the program.
+        # Weights are arguments, because JAX would copy constants into the
+        # compiled program.
         weights = [variable.value for variable in model.variables]
         return of_weights(weights, *args, **kwargs)
 
@@ -40,13 +42,13 @@ def compiled(function, model, relaxes=True):
 
 
 def common_length(length):
-    """Length to pad to: one of a few if each length is compiled.
+    """Round a length up, so that JAX compiles a function for few lengths.
 
     Args:
         length: int.
 
     Returns:
-        int, `length` itself on TensorFlow.
+        int, the length to pad to. On TensorFlow `length` itself.
     """
     if keras.backend.backend() == "tensorflow":
         return length

@@ -1,17 +1,17 @@
-"""Dropout as a function of an explicit seed.
+"""Dropout with explicit seeds, so that every mask can be drawn again.
 
-All random numbers of a step follow from one seed, so that a resumed run, a
-recomputed layer and each replica draw reproducible values, with no state in
-the layers.
+All random numbers of a step follow from one seed, and layers have no random
+state. A resumed run, a recomputed layer and each replica therefore draw
+reproducible values.
 
-The mask is a hash of its seed and of an element's index, two multiplications
-each. A compiler fuses it into the operation that reads the mask, in the forward
-and again in the backward pass, so that no random number is stored. The
-counter-based generators of TensorFlow and JAX cost several times as much as the
-other element-wise work of a layer.
+Each element of a mask is a hash of the mask's seed and the element's index. The
+hash needs two multiplications. A compiler fuses the hash into the operation
+that reads the mask, in the forward pass and again in the backward pass, so no
+random number is stored. The counter-based generators of TensorFlow and JAX take
+several times as long as the other element-wise operations of a layer.
 
-Seeds form a chain: step -> segment -> layer -> mask. `fold_in` hashes each from
-the one before and a number. No two masks have the same seed.
+Seeds form a chain: step -> segment -> layer -> mask. `fold_in` derives each
+seed from the seed before it and a number. No two masks have the same seed.
 """
 
 import math
@@ -22,15 +22,16 @@ from keras import ops
 
 from xlnet_tf.model.sizes import sizes_of
 
-# Odd constants of "lowbias32", the 32-bit mixer with the least bias among
-# those with two multiplications (https://github.com/skeeto/hash-prospector).
+# Odd constants of "lowbias32". Among the known 32-bit mixers with two
+# multiplications it has the least bias
+# (https://github.com/skeeto/hash-prospector).
 MULTIPLIER_1 = 0x7FEB352D
 MULTIPLIER_2 = 0x846CA68B
 GOLDEN = 0x9E3779B9  # 2**32 / golden ratio
 _PLASTIC = 0xC13FA9A9  # 2**32 / plastic number, odd
 
-# Numbers of the masks of a backbone and its head. The layers use numbers from 0
-# on, and each layer numbers its own masks from 0 on.
+# Numbers for `fold_in` of the masks outside the layers. The layers have the
+# numbers 0 to L - 1, and each layer numbers its own masks from 0.
 EMBEDDING_MASK, POSITION_MASK, OUTPUT_MASK, HEAD_MASK = -1, -2, -3, -4
 _MASKS_OF_LAYER = 4
 
@@ -41,10 +42,11 @@ def _uint32(number):
 
 
 def _mixer():
-    """Make a function that mixes a uint32 tensor by "lowbias32".
+    """Make a function that hashes a uint32 tensor with "lowbias32".
 
-    Every bit of its result depends on all bits. All calls share the constants,
-    because each operation adds time to trace and to compile.
+    Every bit of the hash depends on all bits of the tensor's element. All calls
+    of the function share its constants, because each TensorFlow operation takes
+    time to trace and to compile.
     """
     shift_1, shift_2 = _uint32(16), _uint32(15)
     multiplier_1, multiplier_2 = _uint32(MULTIPLIER_1), _uint32(MULTIPLIER_2)
@@ -60,7 +62,7 @@ def _mixer():
 
 
 def _product(number, factor):
-    """uint32 tensor, the product of an int or int tensor and an int."""
+    """Multiply an int or an int tensor by an int, as a uint32 tensor."""
     if isinstance(number, int):
         return _uint32(number * factor)
     return ops.cast(number, "uint32") * _uint32(factor)
@@ -69,22 +71,24 @@ def _product(number, factor):
 def fold_in(seed, number):
     """Derive a new seed from a seed and a number.
 
-    A hash, so that seeds derived in several steps, in any order, do not meet:
-    folding in 1 and then 2 is neither folding in 2 and then 1 nor folding in 3.
+    The new seed is a hash, so that different chains of numbers give different
+    seeds: folding in 1 and then 2 differs from folding in 2 and then 1, and
+    from folding in 3.
 
     Args:
         seed: int tensor of shape [..., 2], or None for no dropout.
-        number: int, or int tensor; its shape is broadcast with the axes of
-            `seed` but the last. Distinct numbers give distinct seeds.
+        number: int, or int tensor whose shape is broadcast with the axes of
+            `seed` before the last axis. Distinct numbers give distinct seeds.
 
     Returns:
-        uint32 tensor of shape [..., 2]; None if `seed` is None.
+        uint32 tensor of shape [..., 2], or None if `seed` is None.
     """
     if seed is None:
         return None
     mix = _mixer()
-    # Every backend accepts uint32 seeds. If one of the two words is fixed, the
-    # result is one-to-one in the other. Every bit depends on all bits.
+    # Every backend accepts uint32 seeds. If one of the two words of the seed
+    # is fixed, distinct values of the other word give distinct results. Every
+    # bit of the result depends on all bits of the seed.
     first, second = ops.unstack(ops.cast(seed, "uint32"), 2, axis=-1)
     first = mix(first + _product(number, GOLDEN))
     second = second + _product(number, _PLASTIC)
@@ -94,15 +98,15 @@ def fold_in(seed, number):
 
 
 def seeds_of_layers(seed, num_layers):
-    """Derive the seeds of the masks of all layers, by one hash.
+    """Derive the seeds of all layers' dropout masks from one seed.
 
     Args:
         seed: int tensor of shape [2], or None for no dropout.
         num_layers: int, L.
 
     Returns:
-        list of L uint32 tensors of shape [4, 2], one seed for each mask of a
-        layer; a list of L None if `seed` is None.
+        list of L uint32 tensors of shape [4, 2], a seed for each of a layer's
+        four masks. If `seed` is None, a list of L times None.
     """
     if seed is None:
         return [None] * num_layers
@@ -120,7 +124,7 @@ def seed_of_replica(seed):
 
     Returns:
         int tensor of shape [2], different for each replica of a
-        `tf.distribute.Strategy`; `seed` itself with one replica.
+        `tf.distribute.Strategy`. With one replica, `seed` itself.
     """
     if keras.backend.backend() != "tensorflow":
         return seed
@@ -136,8 +140,9 @@ def random_bits(shape, seed):
     """Draw 32 random bits for each element of a tensor.
 
     Args:
-        shape: sequence of ints, or of scalars of the backend.
-        seed: int tensor of shape [2], of `fold_in`, for this draw alone.
+        shape: sequence of ints or scalar tensors, the shape of the tensor.
+        seed: int tensor of shape [2], a seed from `fold_in` for this draw
+            alone.
 
     Returns:
         uint32 tensor.
@@ -147,12 +152,17 @@ def random_bits(shape, seed):
 
 
 def hash_rows(lengths, seeds, mix=None):
-    """Hash the rows of one or more masks: all axes but the last make one.
+    """Hash the row numbers of one or more masks with the masks' seeds.
+
+    A row is the last axis of a mask. The rows are numbered through all other
+    axes.
 
     Args:
-        lengths: sequence of ints, or of scalars of the backend, of these axes.
-        seeds: int tensor of shape [..., 2], of `fold_in`, a seed for each mask.
-        mix: function of `_mixer`. Default a new one.
+        lengths: sequence of ints or scalar tensors, the lengths of the other
+            axes.
+        seeds: int tensor of shape [..., 2], a seed from `fold_in` for each
+            mask.
+        mix: function made by `_mixer`. Default: a new function.
 
     Returns:
         uint32 tensor of shape [..., *lengths, 1].
@@ -166,12 +176,12 @@ def hash_rows(lengths, seeds, mix=None):
     first, second = ops.unstack(seeds, 2, axis=-1)
     index = ops.arange(math.prod(lengths), dtype="int32")
     index = ops.reshape(ops.cast(index, "uint32"), [*lengths, 1])
-    # Once for each row, with all 64 bits of the seed.
+    # Each row's hash depends on all 64 bits of the seed.
     return mix(ops.bitwise_xor(mix(index + first), second))
 
 
 def _bits_of_rows(rows, width, mix):
-    """uint32 [..., W], the random bits of rows of `hash_rows`."""
+    """Extend the rows' hashes to random bits of W columns, uint32 [..., W]."""
     if isinstance(width, int):  # a constant costs no tracing
         column = np.arange(width, dtype="uint32") * np.uint32(GOLDEN)
         column = ops.convert_to_tensor(column)
@@ -181,13 +191,14 @@ def _bits_of_rows(rows, width, mix):
 
 
 def keep_mask_of_rows(rows, width, rate, mix=None):
-    """Draw a dropout mask, or some rows of one and their first columns.
+    """Draw the first columns of some or all rows of a dropout mask.
 
     Args:
-        rows: uint32 tensor of shape [..., 1], of `hash_rows`.
-        width: int or scalar of the backend, W.
+        rows: uint32 tensor of shape [..., 1], hashes of the rows, see
+            `hash_rows`.
+        width: int or scalar tensor, W, number of columns.
         rate: float in [0, 1), the share that is dropped.
-        mix: function of `_mixer`. Default a new one.
+        mix: function made by `_mixer`. Default: a new function.
 
     Returns:
         bool tensor of shape [..., W], True = kept.
@@ -197,7 +208,7 @@ def keep_mask_of_rows(rows, width, rate, mix=None):
 
 
 def least_kept(rate):
-    """Return the smallest 32-bit hash that is kept, int.
+    """Return the smallest 32-bit hash whose element is kept, int.
 
     Args:
         rate: float in [0, 1), the share that is dropped.
@@ -225,8 +236,8 @@ def dropout(inputs, rate, seed):
     Args:
         inputs: float tensor.
         rate: float in [0, 1), the share that is zeroed.
-        seed: int tensor of shape [2], of `fold_in`, for this mask alone, or
-            None for no dropout (inference).
+        seed: int tensor of shape [2], a seed from `fold_in` for this mask
+            alone, or None for no dropout (inference).
 
     Returns:
         float tensor of the same shape and type.
@@ -243,21 +254,23 @@ def _drop(inputs, keep, rate):
 
 
 def dropouts(count, rate, seeds, lengths):
-    """Make the dropout functions of a layer, with masks of equal rows.
+    """Make several dropout functions for tensors with equally many rows.
 
-    Their rows are hashed together, because each operation adds time to trace
-    and to compile. `dropout` makes the same masks.
+    Each function draws the mask that `dropout` draws with the same seed. The
+    rows of all masks are hashed together, because each TensorFlow operation
+    takes time to trace and to compile.
 
     Args:
         count: int, number of masks.
         rate: float in [0, 1), the share that is zeroed.
-        seeds: int tensor of shape [count, 2], of `fold_in`, one for each mask,
-            or None for no dropout.
-        lengths: sequence of ints, or of scalars of the backend, the axes of
-            each tensor but its last.
+        seeds: int tensor of shape [count, 2], a seed from `fold_in` for each
+            mask, or None for no dropout.
+        lengths: sequence of ints or scalar tensors, the lengths of the axes
+            before the last axis.
 
     Returns:
-        list of functions from a float tensor of shape [*lengths, W] to another.
+        list of functions. Each function applies dropout to a float tensor of
+        shape [*lengths, W].
     """
     if seeds is None or not rate:
         return [lambda inputs: inputs] * count

@@ -1,4 +1,4 @@
-"""The input features of the backbones: checks and types.
+"""Checks and types of the input features of the backbones.
 
 Shapes: B batch, T tokens, P targets.
 """
@@ -26,12 +26,13 @@ _FEATURES = (
     "memory_mask",
     "dropout_seed",
 )
-# Features that XLNet cannot use; ignoring them would give wrong results.
+# Features that XLNet cannot use. If XLNetBackbone ignored them, its results
+# would be wrong. The values are the reasons in the error message.
 _NOT_OF_XLNET = {
     "is_pseudo": "pseudo tokens share positions",
     "position_ids": "its positions are relative",
 }
-# Names of Hugging Face and of the release.
+# Hugging Face's and the released code's names of features -> our names.
 _NAMES_OF_OTHERS = {
     "attention_mask": "padding_mask",
     "input_ids": "token_ids",
@@ -39,14 +40,15 @@ _NAMES_OF_OTHERS = {
     "mems": "memories",
     "token_type_ids": "segment_ids",
 }
-# Arguments of a call, of Hugging Face.
+# Hugging Face's names of call arguments -> our names.
 _ARGUMENTS_OF_OTHERS = {
     "output_attentions": "attention_weights",
     "output_hidden_states": "layer_inputs",
 }
-# Labels with names that resemble a feature.
+# Labels whose names resemble the name of a feature.
 _LABELS = ("start_position", "start_positions")
-# Two forms of the same feature; one would be ignored.
+# Pairs of features that are two forms of the same input. A call with both is
+# refused, because one would be ignored.
 _EITHER = (
     ("factorization_rank", "perm_mask"),
     ("target_positions", "target_mapping"),
@@ -63,7 +65,7 @@ _AXES = {
     "target_mapping": "BPT",
     "is_reversed": "B",
 }
-# Features and labels that are read as bool.
+# Features and labels that are converted to bool.
 _MASKS = (
     "padding_mask",
     "perm_mask",
@@ -84,26 +86,26 @@ _INT32 = np.iinfo("int32")
 
 
 def as_features(features):
-    """The features as a dict; anything else is `token_ids` alone."""
+    """Return the features as a dict; a value that is no dict is `token_ids`."""
     if isinstance(features, dict):
         return dict(features)
     return {"token_ids": features}
 
 
 def check_features(features, config):
-    """Check the features and cast them to the types of the layers.
+    """Check the features of an XLNetBackbone and convert their types.
 
     Args:
         features: dict, see `XLNetBackbone`, or `token_ids` alone.
         config: XLNetConfig.
 
     Returns:
-        dict without None values; with `is_reversed` if the config reverses half
-        of the batch.
+        dict of the features that are not None. It contains `is_reversed` if the
+        config has `reverse_half_batch`.
 
     Raises:
         ValueError: if features are missing, misspelt, given in two forms, or do
-            not fit the config; or if the config reverses half of the batch and
+            not fit the config. Also if the config has `reverse_half_batch` and
             the number of rows is odd.
     """
     features = given_features(features)
@@ -117,7 +119,7 @@ def check_features(features, config):
 
 
 def _check_memories(features, config):
-    """Refuse memories that do not fit the layers and rows."""
+    """Refuse memories with a wrong number of tensors or a wrong shape."""
     memories = features.get("memories")
     if memories is None:
         return
@@ -144,17 +146,17 @@ def _check_memories(features, config):
 
 
 def given_features(features):
-    """The features that are not None, with `token_ids` int32 of shape [B, T].
+    """Check names and shapes of features, and leave out features that are None.
 
     Args:
         features: dict, see the backbones, or `token_ids` alone.
 
     Returns:
-        dict.
+        dict of the features, with `token_ids` as int32.
 
     Raises:
-        ValueError: if a feature is misspelt, given in two forms or has a wrong
-            shape, or `token_ids` is missing.
+        ValueError: if a feature is misspelt, is given in two forms or has a
+            wrong shape, or if `token_ids` is missing.
     """
     features = as_features(features)
     features = {k: v for k, v in features.items() if v is not None}
@@ -170,7 +172,10 @@ def given_features(features):
 
 
 def _check_shapes(features):
-    """Refuse features with other axes than `token_ids`."""
+    """Refuse features whose axes B and T differ from the axes of `token_ids`.
+
+    `token_ids` must have the shape [B, T].
+    """
     shape = tuple(features["token_ids"].shape)
     if len(shape) != 2 or shape[1] == 0:
         raise ValueError(
@@ -184,7 +189,17 @@ def _check_shapes(features):
 
 
 def check_shape(name, value, axes, expected):
-    """Refuse a feature of another shape; None fits, and as a size too."""
+    """Refuse a feature that does not have the expected shape.
+
+    Args:
+        name: str, name of the feature.
+        value: tensor, or None if the feature is missing.
+        axes: str, a letter for each axis, for the error message.
+        expected: sequence of int. None in it fits every size.
+
+    Raises:
+        ValueError: if the shape is not the expected one.
+    """
     shape = getattr(value, "shape", None)
     if shape is None or getattr(shape, "ndims", 0) is None:
         return
@@ -202,13 +217,14 @@ def check_shape(name, value, axes, expected):
 
 
 def refuse_arguments(names):
-    """Refuse arguments of a call that have another name here.
+    """Refuse call arguments that are features or have another name here.
 
     Args:
-        names: names of the arguments that were given, str.
+        names: iterable of str, names of the arguments of the call.
 
     Raises:
-        TypeError: if one is such a name, or the name of a feature.
+        TypeError: if an argument has Hugging Face's name, or the name of a
+            feature.
     """
     for name in names:
         if name in _ARGUMENTS_OF_OTHERS:
@@ -226,15 +242,15 @@ def refuse_arguments(names):
 
 
 def refuse_features(features, backbone, reasons):
-    """Refuse features that a backbone cannot read.
+    """Refuse features that a backbone cannot use.
 
     Args:
         features: dict.
-        backbone: str, name of its class.
-        reasons: dict, the reason for each name of such a feature.
+        backbone: str, name of the backbone's class.
+        reasons: dict from the name of a feature to the reason for its refusal.
 
     Raises:
-        ValueError: for the first of them.
+        ValueError: if `features` has one of these features.
     """
     for name, reason in reasons.items():
         if name in features:
@@ -248,7 +264,7 @@ def _check_names(features):
     for name in features:
         if name in _FEATURES or name in _LABELS:
             continue
-        # Other names are labels or features of objectives.
+        # All other names are labels, or features of objectives.
         meant = _NAMES_OF_OTHERS.get(name) or closest(name, _FEATURES, 0.82)
         if meant:
             raise ValueError(
@@ -268,7 +284,7 @@ def _check_forms(features):
 
 
 def _second_half(token_ids):
-    """bool [B], True for the second half of the rows; refuses an odd B."""
+    """Mark the second half of the rows, bool [B]; refuse an odd B."""
     batch_size = sizes_of(token_ids)[0]
     message = (
         "`reverse_half_batch` takes an even number of rows, and a last batch "
@@ -287,7 +303,7 @@ def _second_half(token_ids):
 
 
 def find_target_positions(features):
-    """Targets as positions, int32 [B, P], or None without targets."""
+    """Return the positions of the targets, int32 [B, P], or None if none."""
     if "target_positions" in features:
         return ops.cast(features["target_positions"], "int32")
     if "target_mapping" in features:
@@ -298,22 +314,23 @@ def find_target_positions(features):
 
 
 def check_values(features, config, of_tasks):
-    """Refuse wrong types and shapes, and wrong values if they are known.
+    """Refuse features with wrong types, shapes or values.
 
-    This runs before Keras makes tensors of them: JAX cuts integers to 32 bits,
-    and Keras' errors do not explain lists or unequal numbers of rows.
+    Values are checked only if they are known, as in an eager call. The check
+    runs before Keras converts the features to tensors: JAX cuts integers to 32
+    bits, and Keras' errors do not explain lists or unequal numbers of rows.
 
     Args:
         features: dict of a model's features, or `token_ids` alone.
         config: XLNetConfig or BertConfig.
         of_tasks: bool, whether to check also features and labels that only
-            tasks read; otherwise they are ignored.
+            tasks read. Otherwise these are ignored.
 
     Raises:
-        ValueError: for the first of them.
+        ValueError: if a feature is wrong.
     """
     if of_tasks and isinstance(features, (list, tuple)):
-        return  # no features: `fit_input` checks lists
+        return  # `fit_input` checks lists, which hold no features
     features = _read(features, of_tasks)
     shape = getattr(features.get("token_ids"), "shape", None)
     num_tokens = shape[-1] if shape and len(shape) else None
@@ -350,18 +367,21 @@ def check_values(features, config, of_tasks):
 
 
 def check_data_set(data, config, of_tasks):
-    """Make a data set that raises at an integer out of its range.
+    """Add a check to a data set: integers out of their range raise an error.
 
-    The check is part of the data set, because a compiled step cannot raise:
-    it would cut the integer to 32 bits, and XLA would read another token.
+    The check is part of the data set, because a compiled step cannot raise. The
+    step would cut the integer to 32 bits, and XLA would read the embedding of
+    another token.
 
     Args:
-        data: tf.data.Dataset of features, or of tuples that begin with them.
+        data: tf.data.Dataset of features, or of tuples whose first part is the
+            features.
         config, of_tasks: see `check_values`.
 
     Returns:
-        tf.data.Dataset of the same elements; one with such an integer raises
-        InvalidArgumentError. `data` itself if it is distributed.
+        tf.data.Dataset of the same elements. An element with an integer out of
+        range raises InvalidArgumentError. If `data` is a distributed data set,
+        `data` itself.
 
     Raises:
         ValueError: if features have wrong types.
@@ -398,7 +418,7 @@ def check_data_set(data, config, of_tasks):
 
 
 def _read(features, of_tasks):
-    """The features as a dict; for a backbone only its own features."""
+    """Return the features as a dict; for a backbone only its own features."""
     features = as_features(features)
     if of_tasks:
         return features
@@ -406,10 +426,10 @@ def _read(features, of_tasks):
 
 
 def _ranges(config, num_tokens):
-    """Smallest and largest value of integer features, by name."""
+    """Return a dict from each integer feature to its (least, largest) value."""
     token = 0, config.vocabulary_size - 1
     last = _INT32.max if num_tokens is None else num_tokens - 1
-    # XLNet compares segments; BERT has an embedding for each.
+    # XLNet only compares segments. BERT has an embedding for each segment.
     first = _INT32.min if config.layout == "xlnet" else 0
     return {
         "token_ids": token,
@@ -425,7 +445,10 @@ def _ranges(config, num_tokens):
 
 
 def _values_of(features, name, kinds):
-    """Values of a feature if they are known; other types are refused."""
+    """Return the values of a feature, or None; refuse types not in `kinds`.
+
+    The result is None if the feature is missing or its values are not known.
+    """
     value = features.get(name)
     if isinstance(value, (list, tuple, str, int, float)):
         raise ValueError(
@@ -435,7 +458,8 @@ def _values_of(features, name, kinds):
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         return None
-    # "int32" of NumPy, TensorFlow and Keras, "torch.int32" of torch.
+    # The type is "int32" in NumPy, TensorFlow and Keras, and "torch.int32" in
+    # torch.
     kind = getattr(dtype, "name", str(dtype)).split(".")[-1]
     if not kind.startswith(kinds):
         raise ValueError(
@@ -451,19 +475,20 @@ def _values_of(features, name, kinds):
 
 
 def known_values(tensor):
-    """Values of a tensor as an array; None while a graph is traced."""
+    """Return the values of a tensor as an array, or None during tracing."""
     try:
         values = np.asarray(tensor)
-    # TensorFlow, JAX and Keras raise these for tensors without values, and for
-    # tensors on several machines.
+    # TensorFlow, JAX and Keras raise these errors for tensors without values,
+    # and for tensors on several machines.
     except (TypeError, ValueError, NotImplementedError, RuntimeError):
         return None
-    # Anything but a tensor, such as a type and shape, becomes an object.
+    # NumPy turns a value that is no tensor, such as a TensorSpec, into an array
+    # of objects.
     return None if values.dtype == object else values
 
 
 def check_streams(streams, target_positions, features):
-    """Refuse streams that are unknown or have no targets."""
+    """Refuse unknown streams, and the query stream alone without targets."""
     if streams not in ("both", "query"):
         raise ValueError(
             '`streams` must be "both" or "query". '
@@ -478,7 +503,7 @@ def check_streams(streams, target_positions, features):
 
 
 def check_first_half(length, num_tokens):
-    """Refuse a first half that is longer than the tokens."""
+    """Refuse a `first_half_length` that is not in [0, T)."""
     known = num_tokens if isinstance(num_tokens, int) else length + 1
     if not 0 <= length < known:
         raise ValueError(

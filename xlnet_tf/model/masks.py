@@ -1,7 +1,8 @@
-"""Attention masks.
+"""Attention masks, from the input features.
 
-Inside the model a mask is bool and True means may attend. The released
-polarity (1 = may NOT attend) exists only in the feature `perm_mask`.
+Inside the model a mask is bool, and True means that a row may attend to a key.
+Only the feature `perm_mask` has the released code's polarity, 1 = may NOT
+attend.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets.
 """
@@ -11,31 +12,35 @@ from keras import ops
 from xlnet_tf.model.sizes import is_zero
 from xlnet_tf.model.sizes import sizes_of
 
-# `factorization_rank` of context tokens, before step 0.
+# `factorization_rank` of context tokens. It is less than the first step, 0.
 CONTEXT_RANK = -1
 
 
 def permutation_masks(factorization_rank, target_positions=None):
-    """Masks of both streams under a factorization order.
+    """Make the masks of both streams for a factorization order.
 
-    The content stream of a token sees the token itself and all earlier tokens
-    in the order. Its query stream must predict the token, so it sees only the
-    earlier tokens (https://arxiv.org/abs/1906.08237, section 2.3). For the
-    order 3 -> 2 -> 4 -> 1 of figure 1, `factorization_rank` is [3, 1, 0, 2] and
+    In the content stream a token attends to itself and to all tokens before it
+    in the order. In the query stream the token must be predicted, so its row
+    attends only to the tokens before it
+    (https://arxiv.org/abs/1906.08237, section 2.3). The order
+    3 -> 2 -> 4 -> 1 of figure 1 has the `factorization_rank` [3, 1, 0, 2] and
+    the masks
 
         content  1 1 1 1      query  0 1 1 1
                  0 1 1 0             0 0 1 0
                  0 0 1 0             0 0 0 0
                  0 1 1 1             0 1 1 0
 
-    Tokens of equal rank are one step: their content streams see each other,
-    their query streams do not. All context tokens share the rank -1: they see
-    each other, and every target sees them.
+    Tokens of equal rank are revealed in one step. Their rows in the content
+    stream attend to each other, their rows in the query stream do not. All
+    context tokens have the rank -1: they attend to each other, and every target
+    attends to them.
 
     Args:
         factorization_rank: int tensor of shape [B, T], the step at which each
-            token is revealed; -1 for context.
-        target_positions: int tensor of shape [B, P], or None for all T.
+            token is revealed, -1 for context.
+        target_positions: int tensor of shape [B, P], or None (default) if all T
+            tokens are targets.
 
     Returns:
         Two bool tensors, True = may attend: content [B, T, T] and query
@@ -52,22 +57,22 @@ def permutation_masks(factorization_rank, target_positions=None):
 
 
 def pseudo_masks(factorization_rank, is_pseudo):
-    """Mask of pseudo-masked language modelling: one pass for all steps.
+    """Make the mask of pseudo-masked language modelling, for all steps at once.
 
-    A pseudo token [P] replaces a predicted token. The token itself is appended,
-    visible to later steps. Both have the rank of their step. Row i may attend
-    to
+    A pseudo token [P] takes the place of each predicted token. The predicted
+    token itself is appended to the sequence and is visible to later steps. The
+    pseudo token and the predicted token have the same rank. Row i may attend to
 
-    - an ordinary token of the same or an earlier step; only of an earlier step
-      if i is pseudo;
-    - a pseudo token, if i is pseudo too and of the same step.
+    - an ordinary token of an earlier step;
+    - an ordinary token of the same step, unless row i is a pseudo token;
+    - a pseudo token of the same step, if row i is a pseudo token.
 
-    So only pseudo tokens of the same step see a pseudo token. Without pseudo
-    tokens this is the content mask of `permutation_masks`.
+    A pseudo token is thus visible only to the pseudo tokens of its step.
+    Without pseudo tokens the mask is the content mask of `permutation_masks`.
 
     Args:
         factorization_rank: int tensor of shape [B, T], the step at which each
-            token is predicted; -1 for context, and for [M].
+            token is predicted, -1 for context and for [M].
         is_pseudo: bool tensor of shape [B, T], True = a pseudo token [P].
 
     Returns:
@@ -86,15 +91,16 @@ def pseudo_masks(factorization_rank, is_pseudo):
 
 
 def literal_masks(perm_mask, target_positions=None):
-    """Masks of both streams from the released `perm_mask`.
+    """Make the masks of both streams from the released code's `perm_mask`.
 
     Args:
-        perm_mask: tensor of shape [B, T, T], 1 = i may NOT attend to j.
-        target_positions: int tensor of shape [B, P], or None for all T.
+        perm_mask: tensor of shape [B, T, T], 1 = row i may NOT attend to key j.
+        target_positions: int tensor of shape [B, P], or None (default) if all T
+            tokens are targets.
 
     Returns:
-        Two bool tensors, True = may attend: content [B, T, T], where a token
-        always sees itself, and query [B, P, T].
+        Two bool tensors, True = may attend: content [B, T, T] and query
+        [B, P, T]. In the content mask a token may always attend to itself.
 
     Source: `attn_mask` and `non_tgt_mask` in the released `transformer_xl`.
     """
@@ -109,9 +115,9 @@ def literal_masks(perm_mask, target_positions=None):
 
 
 def causal_mask(num_tokens, memory_length, same_length=False):
-    """Causal mask: a token sees memory, the tokens before it, and itself.
+    """Make the causal mask: a token attends to memory, earlier tokens, itself.
 
-    For T = 3 and M = 1, without and with `same_length`:
+    The masks for T = 3 and M = 1, without and with `same_length`:
 
         1 1 0 0      1 1 0 0
         1 1 1 0      0 1 1 0
@@ -120,14 +126,14 @@ def causal_mask(num_tokens, memory_length, same_length=False):
     Args:
         num_tokens: int, T.
         memory_length: int, M.
-        same_length: bool, whether every token sees only M + 1 keys. Without
-            memory, M = 0, there is no such limit.
+        same_length: bool, whether every token may attend to only M + 1 keys.
+            Without memory (M = 0) there is no such limit. Default False.
 
     Returns:
         bool tensor of shape [T, M + T], True = may attend.
 
-    Source: `_create_mask` of the released code, where a token sees only itself
-    with `same_length` and no memory.
+    Source: `_create_mask` of the released code. There a token attends only to
+    itself with `same_length` and without memory.
     """
     token, key = _places(num_tokens, memory_length)
     mask = key <= token
@@ -139,22 +145,22 @@ def causal_mask(num_tokens, memory_length, same_length=False):
 
 
 def attention_mask(features, target_positions, config, memory_length):
-    """Combine order, padding, memory and causality in one mask.
+    """Combine factorization order, padding, memory and causality in one mask.
 
-    Without `perm_mask` or `factorization_rank` a target sees every token but
-    itself. With `perm_mask` the mask is taken literally.
+    Without `perm_mask` and `factorization_rank` a target may attend to every
+    token except itself. For `perm_mask` see `literal_masks`.
 
     Args:
-        features: dict of the backbone's inputs.
-        target_positions: int tensor of shape [B, P] or None.
+        features: dict of the backbone's features.
+        target_positions: int tensor of shape [B, P], or None without targets.
         config: XLNetConfig.
-        memory_length: int or scalar of the backend, M in this call; 0 without
-            memory.
+        memory_length: int or scalar tensor, M in this call; 0 without memory.
 
     Returns:
-        bool tensor of shape [B, T (+ P), M + T], True = may attend: T rows of
-        the content stream, then P of the query stream. None if every row may
-        attend to every key.
+        bool tensor of shape [B, T + P, M + T] or, without targets,
+        [B, T, M + T], True = may attend. The T rows of the content stream
+        precede the P rows of the query stream. None if every row may attend to
+        every key.
     """
     token_ids = features["token_ids"]
     batch_size, num_tokens = sizes_of(token_ids)
@@ -173,14 +179,17 @@ def attention_mask(features, target_positions, config, memory_length):
 
 
 def other_segment(features, target_positions, memory_length):
-    """Find keys in another segment than a row; memory is segment 0.
+    """Mark the pairs of a row and a key that are in different segments.
+
+    All memory is in segment 0.
 
     Args:
-        features, target_positions, memory_length: of `attention_mask`.
+        features, target_positions, memory_length: see `attention_mask`.
 
     Returns:
-        bool tensor of shape [B, T (+ P), M + T], True = different segments, or
-        None if segments are unknown.
+        bool tensor of shape [B, T + P, M + T] or, without targets,
+        [B, T, M + T], True = different segments. None if `features` has no
+        `segment_ids`.
     """
     if "segment_ids" not in features:
         return None
@@ -196,30 +205,33 @@ def other_segment(features, target_positions, memory_length):
     return _of_rows(row_segment) != _of_keys(key_segment)
 
 
-# Not `tensor[:, None]`, which LiteRT does not run, nor `ops.eye`, which
-# OpenVINO does not convert.
+# These functions avoid `tensor[:, None]`, which LiteRT cannot run, and
+# `ops.eye`, which OpenVINO cannot convert.
 
 
 def _of_rows(tensor):
-    """[B, Q] -> [B, Q, 1]: a value of each row, for all keys."""
+    """Broadcast the rows' values over keys: [B, Q] -> [B, Q, 1]."""
     return ops.expand_dims(tensor, 2)
 
 
 def _of_keys(tensor):
-    """[B, K] -> [B, 1, K]: a value of each key, for all rows."""
+    """Broadcast the keys' values over rows: [B, K] -> [B, 1, K]."""
     return ops.expand_dims(tensor, 1)
 
 
 def _places(num_tokens, memory_length=0, num_targets=0):
-    """Places of tokens and of keys on the axis of the keys.
+    """Number the rows and the keys along the axis of the keys.
+
+    Token t has the number M + t, as a row and as a key. The rows of targets
+    follow the rows of tokens and have numbers that no key has.
 
     Args:
-        num_tokens, memory_length: ints or scalars of the backend, T and M.
-        num_targets: int or scalar, P, rows after the rows of the tokens, at
-            places without a key. Default 0.
+        num_tokens, memory_length: ints or scalar tensors, T and M.
+        num_targets: int or scalar tensor, P. Default 0.
 
     Returns:
-        Two int32 tensors, of shapes [T + P, 1] and [M + T].
+        Two int32 tensors, the numbers of the rows, of shape [T + P, 1], and the
+        numbers of the keys, of shape [M + T].
     """
     row = ops.arange(num_tokens + num_targets, dtype="int32") + memory_length
     key = ops.arange(memory_length + num_tokens, dtype="int32")
@@ -227,7 +239,13 @@ def _places(num_tokens, memory_length=0, num_targets=0):
 
 
 def _order_masks(features, target_positions, token_ids):
-    """Content [B, T, T] and query [B, P, T] by the factorization order."""
+    """Make the masks of both streams over the tokens of the segment.
+
+    Returns:
+        (content [B, T, T], query [B, P, T]), True = may attend. Content is
+        None if all tokens may attend to all tokens. Query is None without
+        targets.
+    """
     if "is_pseudo" in features:
         return pseudo_masks(
             ops.cast(features["factorization_rank"], "int32"),
@@ -266,7 +284,7 @@ def _and_causal(
 
 
 def _after_memory(mask, memory_length):
-    """Widen [.., T] to [.., M + T]; every row may attend to memory."""
+    """Prepend M keys of memory, which every row may attend to, to a mask."""
     if is_zero(memory_length):
         return mask
     return ops.pad(
@@ -281,10 +299,11 @@ def _join(content, query):
 
 
 def _and_real_keys(rows, features, target_positions, memory_length):
-    """Mask padding and unwritten memory as keys.
+    """Mask the keys that are padding or unwritten memory.
 
-    As released, a content row always sees its own token, even padding, so that
-    no softmax has only masked keys.
+    As in the released code, a row of the content stream may always attend to
+    its own token, even if the token is padding. The row's softmax therefore has
+    at least one key.
     """
     padding_mask = features.get("padding_mask")
     has_memory = not is_zero(memory_length)

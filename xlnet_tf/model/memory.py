@@ -1,9 +1,10 @@
-"""Memory: the hidden states of one segment, cached for the next.
+"""Memory: hidden states of a segment, kept for the next segment of its text.
 
-The inputs of each layer are kept, without gradient, as extra keys and values
-for the next segment of the same text: SG(h) in the paper
-(https://arxiv.org/abs/1901.02860, section 3.2). Memory is an argument and a
-return value of the backbone; `StatefulMemory` holds it between steps.
+The inputs of each layer are kept, without gradient. In the next segment of the
+same text they are additional keys and values. The paper calls them SG(h)
+(https://arxiv.org/abs/1901.02860, section 3.2). The backbone reads memories as
+a feature and returns new memories. `StatefulMemory` holds memories between
+steps.
 
 Shapes: B batch, T tokens, M memory length, D model dim, L layers.
 """
@@ -15,20 +16,22 @@ from xlnet_tf.model.sizes import sizes_of
 
 
 def next_memory(content_stream, memory, memory_length, reuse_length=0):
-    """Memory of one layer after this segment.
+    """Make the memory of one layer for the next segment.
 
-    Only the first `reuse_length` tokens are remembered: the rest of a
-    pretraining segment is read again at the start of the next one.
+    Only the first `reuse_length` tokens of a pretraining segment enter the
+    memory, because the next segment begins with the tokens after them.
 
     Args:
         content_stream: float tensor of shape [B, T, D], the layer's input.
-        memory: float tensor of shape [B, M, D] or None, from the last segment.
-        memory_length: int, M, largest number of tokens kept.
-        reuse_length: int, 0 means all T.
+        memory: float tensor of shape [B, M, D], the layer's memory of earlier
+            segments, or None.
+        memory_length: int, M, the largest number of tokens in the memory.
+        reuse_length: int, number of leading tokens that enter the memory. 0
+            (default) means all T tokens.
 
     Returns:
-        float tensor of shape [B, at most M, D], no gradient: fewer than M if
-        memory and segment together are shorter.
+        float tensor of shape [B, M, D], without gradient. It has fewer than M
+        tokens if the old memory and the segment together have fewer.
 
     Source: `_cache_mem` of the released code.
     """
@@ -41,17 +44,17 @@ def next_memory(content_stream, memory, memory_length, reuse_length=0):
 
 
 def next_memory_mask(features, memory_length, reuse_length=0):
-    """Mask of the new memory, True for real tokens.
+    """Make the mask of the memory for the next segment.
 
     Args:
-        features: dict of the backbone's inputs; `padding_mask` and
+        features: dict of the backbone's features. `padding_mask` and
             `memory_mask` are optional.
         memory_length: int, M.
-        reuse_length: int, 0 means all T.
+        reuse_length: int, see `next_memory`. Default 0.
 
     Returns:
-        bool tensor [B, length of the new memory], True = a real remembered
-        token.
+        bool tensor of shape [B, length of the new memory], True = a real
+        remembered token.
     """
     padding_mask = features.get("padding_mask")
     if padding_mask is None:
@@ -70,24 +73,24 @@ def next_memory_mask(features, memory_length, reuse_length=0):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class StatefulMemory(keras.layers.Layer):
-    """Memories of all layers between steps, one set per replica.
+    """Layer that holds the memories of all layers between steps.
 
-    The variables are not synchronised: under a distribution strategy every
-    replica remembers its own texts. At the start, and after `reset`, the memory
-    is zeros. As released, rows attend to these zeros unless `mask_unwritten` is
-    set.
+    Under a distribution strategy every replica has its own memories, of its own
+    texts; they are not synchronised. At the start, and after `reset`, the
+    memories are zeros. As in the released code, rows attend to these zeros
+    unless `mask_unwritten` is set.
 
-    The variables are non-trainable weights, so `count_params` of a model with a
-    memory counts them.
+    The memories are non-trainable weights, so a model's `count_params` counts
+    them.
 
     Args:
         num_layers: int, L.
         memory_length: int, M.
         hidden_dim: int, D.
-        batch_size: int, B, rows of one replica.
-        mask_unwritten: bool, mask unwritten memory, and all memory of a row
-            with the feature `is_continuation` False. Default False: as
-            released, memory is never reset.
+        batch_size: int, B, number of rows of one replica.
+        mask_unwritten: bool, whether to mask unwritten memory. With it, a row
+            whose feature `is_continuation` is False attends to no memory.
+            Default False: as in the released code, no memory is masked.
 
     Raises:
         ValueError: if `memory_length` is 0.
@@ -129,10 +132,11 @@ class StatefulMemory(keras.layers.Layer):
             _variable_per_replica(f"memory_{layer}", shape, self.compute_dtype)
             for layer in range(num_layers)
         ]
-        # 1 = a remembered token, 0 = not written yet
+        # 1 = a remembered token, 0 = a place that is not written yet
         self.is_real = _variable_per_replica("is_real", shape[:2], "float32")
         for layer, variable in enumerate(self.memories):
-            # By name too: TensorFlow's checkpoints skip Keras' lists.
+            # Also as attributes, because TensorFlow's checkpoints skip
+            # variables in Keras' lists.
             setattr(self, f"memory_{layer}", variable)
         self.built = True
 
@@ -142,8 +146,9 @@ class StatefulMemory(keras.layers.Layer):
 
         Args:
             config: XLNetConfig.
-            batch_size: int, B, rows of one replica.
-            **kwargs: `mask_unwritten`, `name`, `dtype` (its compute type).
+            batch_size: int, B, number of rows of one replica.
+            **kwargs: `mask_unwritten`, `name`, and `dtype`, whose compute type
+                is the type of the memories.
         """
         return cls(
             config.num_layers,
@@ -154,16 +159,17 @@ class StatefulMemory(keras.layers.Layer):
         )
 
     def read(self, features):
-        """Add `memories`, and `memory_mask` if masked, to the features.
+        """Add the memories to the features of a backbone.
 
         Args:
-            features: dict of the backbone's inputs with B rows.
+            features: dict of the backbone's features, with B rows.
 
         Returns:
-            dict, the features and the memory.
+            dict of the features with `memories` and, if `mask_unwritten` is
+            set, `memory_mask`.
 
         Raises:
-            ValueError: if the batch has another number of rows.
+            ValueError: if the number of rows is not B.
         """
         rows = features["token_ids"].shape[0]
         if rows is not None and rows != self.batch_size:
@@ -185,11 +191,11 @@ class StatefulMemory(keras.layers.Layer):
         return features
 
     def write(self, outputs):
-        """Store the memories in the backbone's outputs.
+        """Store the new memories from a backbone's outputs in this layer.
 
         Args:
-            outputs: dict with `memories`, L tensors of shape [B, M, D], and
-                with `memory_mask` if `mask_unwritten` is set.
+            outputs: dict with `memories`, L tensors of shape [B, M, D]. If
+                `mask_unwritten` is set, also with `memory_mask`.
         """
         for variable, memory in zip(
             self.memories, outputs["memories"], strict=True
@@ -199,12 +205,12 @@ class StatefulMemory(keras.layers.Layer):
             self.is_real.assign(ops.cast(outputs["memory_mask"], "float32"))
 
     def reset(self) -> None:
-        """Set all memory to zeros, unwritten."""
+        """Set all memories to zeros, and mark them as unwritten."""
         for variable in [*self.memories, self.is_real]:
             variable.assign(ops.zeros(variable.shape, variable.dtype))
 
     def load_own_variables(self, store):
-        # Keras calls this twice, the second time without a value.
+        # Keras calls this method a second time, then with an empty store.
         if "0" not in store or store["0"].shape[0] != self.batch_size:
             raise ValueError(
                 f"the weights hold no memory of {self.batch_size} rows. Load "
@@ -231,8 +237,8 @@ def _variable_per_replica(name, shape, dtype):
         dtype=dtype,
         trainable=False,
         autocast=False,
-        # Checkpoints, and code outside a replica, read the first replica's
-        # value; with "none", TensorFlow cannot save the model.
+        # Checkpoints, and code outside a replica, then read the first replica's
+        # value. With "none" TensorFlow could not save the model.
         aggregation="only_first_replica",
         synchronization="on_read",
         name=name,

@@ -1,9 +1,10 @@
-"""Recomputation of layers for the gradient (`rematerialize`).
+"""Recomputation of layers in the backward pass (`rematerialize`).
 
-Another name is gradient checkpointing. Only the inputs of each layer are kept;
-the backward pass computes the layer again. Memory then holds the inputs of all
-layers and the inner results of one layer. A step takes about a third more time.
-Dropout draws the same values again, because they follow from the seed.
+Recomputation is also called gradient checkpointing. The forward pass keeps only
+the inputs of each layer, and the backward pass computes the layer again. The
+device then holds the inputs of all layers and the inner results of one layer. A
+step takes about a third more time. The recomputed dropout masks are the same,
+because they depend only on the seed.
 """
 
 import keras
@@ -15,9 +16,9 @@ from xlnet_tf.weights.layer_paths import layers_by_path
 def leave_scope(model):
     """Take the layers of a model out of the `keras.RematScope` around them.
 
-    In that scope Keras recomputes each layer separately, with a TensorFlow
-    function that accepts no keyword arguments in a graph and finds no gradient
-    of weights inside `rematerialized`.
+    In that scope Keras would recompute each layer separately. The TensorFlow
+    function that Keras uses accepts no keyword arguments in a graph, and
+    computes no gradient of weights inside `rematerialized`.
 
     COMPATIBILITY: `_remat_mode` of a layer of Keras 3 is undocumented.
 
@@ -25,9 +26,9 @@ def leave_scope(model):
         model: keras.Model.
 
     Returns:
-        bool, whether the scope recomputes the model: never in the mode
-        "activations"; in "list_of_layers" if it names the model or one of its
-        layers.
+        bool, whether the scope asks to recompute the model. In the mode
+        "activations" it never does. In the mode "list_of_layers" it does if the
+        list names the model or a layer of the model.
     """
     layers = {model.name: model, **layers_by_path(model)}
     scope = model._remat_mode
@@ -40,14 +41,15 @@ def leave_scope(model):
 
 
 def rematerialized(function, layer, inputs):
-    """Call a function of a layer and keep only its inputs.
+    """Call a function of a layer, and recompute it in the backward pass.
 
-    `keras.remat` does not work here: on JAX it refuses a layer with a custom
-    gradient that closes over earlier values, such as attention.
+    Only the inputs of the call are kept for the backward pass. `keras.remat` on
+    JAX refuses layers whose custom gradient closes over earlier values, such as
+    attention.
 
     Args:
-        function: function of tensors that returns one tensor and uses only
-            variables of `layer`.
+        function: function of tensors that returns one tensor. Of all variables
+            it uses only the variables of `layer`.
         layer: keras.Layer, built.
         inputs: list of float tensors, with gradients.
 
@@ -63,7 +65,8 @@ def rematerialized(function, layer, inputs):
             "`rematerialize` works on TensorFlow and JAX. "
             f"Received: KERAS_BACKEND={backend}."
         )
-    # Frozen variables too: a variable read in `function` gets no gradient.
+    # All variables are arguments, even frozen ones: a variable that `function`
+    # itself reads would get no gradient.
     variables = layer.variables
 
     def of_arguments(*arguments):
@@ -83,11 +86,11 @@ def rematerialized(function, layer, inputs):
 
 
 def _variable_values(variables):
-    """list of tensors, the values of Keras variables, with gradients."""
+    """Return the values of Keras variables as tensors with gradients."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        # Keras treats a tf.Variable as a tensor and would not read it.
+        # Keras treats a tf.Variable as a tensor and would not read its value.
         return [tf.convert_to_tensor(v.value) for v in variables]
     return [v.value for v in variables]
 
@@ -95,9 +98,9 @@ def _variable_values(variables):
 def _gradient_on_tensorflow(function, arguments, upstream):
     import tensorflow as tf
 
-    # An opaque zero that depends on `upstream`, so that XLA cannot merge (CSE)
-    # the recomputation with the forward pass.
-    # A sum of at most one element: a replica's batch may have no rows.
+    # Adding a zero that depends on `upstream` keeps XLA from merging the
+    # recomputation with the forward pass (common subexpression elimination).
+    # A slice and a sum, because a replica's batch may have no rows.
     first = tf.reduce_sum(tf.reshape(upstream, [-1])[:1])
     zero = tf.minimum(tf.abs(first), 0)
     arguments = [x + tf.cast(zero, x.dtype) for x in arguments]

@@ -1,9 +1,10 @@
-"""Relative positions: the sinusoids of distances.
+"""Relative position encoding: sinusoids of the distances of row and key.
 
-Transformer-XL replaces absolute positions by R, a table of sinusoids indexed by
-the distance i - j from query i to key j (https://arxiv.org/abs/1901.02860,
-section 3.3). Scores against R are indexed by distance;
-`kernels/relative_shift.py` re-indexes them by key.
+Transformer-XL replaces absolute positions by R, a table of sinusoids. R is
+indexed by the distance i - j from row i to key j
+(https://arxiv.org/abs/1901.02860, section 3.3). Scores computed with R are
+therefore indexed by distance, and `kernels/relative_shift.py` re-indexes them
+by key.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, D model dim,
 R = K + T distances.
@@ -20,21 +21,21 @@ def relative_position_encoding(
     is_reversed=False,
     dtype="float32",
 ):
-    """R, the sinusoids of all distances from `num_keys` down.
+    """Make R, the table of sinusoids of all distances from `num_keys` down.
 
-    Row r encodes the distance `num_keys - r`: large positive distances (far in
-    the past) come first, negative ones (the future) last. float32 is the
-    narrowest possible type: bfloat16 rounds 511 to 512.
+    Row r encodes the distance `num_keys - r`. Large positive distances, far in
+    the past, come first. Negative distances, in the future, come last. float32
+    is the narrowest possible type, because bfloat16 rounds 511 to 512.
 
     Args:
         num_tokens: int, T.
         num_keys: int, K = M + T.
         hidden_dim: int, D, even. The first half holds sines, the second
             cosines.
-        clamp_length: int, limit of distances in both directions; 0 means no
-            limit.
-        is_reversed: bool, whether the text is read backwards: all distances
-            change sign.
+        clamp_length: int, limit of distances in both directions. 0 (default)
+            means no limit.
+        is_reversed: bool, whether the text is read backwards. All distances
+            then change their sign. Default False.
         dtype: str, "float32" (default) or "float64".
 
     Returns:

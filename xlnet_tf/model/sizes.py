@@ -1,19 +1,20 @@
-"""Sizes of tensors: ints if they are known before the call."""
+"""Sizes of tensors, as ints where they are known before the call."""
 
 from keras import ops
 
 
 def sizes_of(tensor):
-    """Shape of a tensor.
+    """Return the shape of a tensor, as ints if they are known.
 
     `keras.ops.shape` makes a TensorFlow operation even if every size is known,
-    and each operation adds time to trace and to compile.
+    and each operation takes time to trace and to compile.
 
     Args:
         tensor: tensor or array.
 
     Returns:
-        tuple, an int for each size that is known, or a scalar of the backend.
+        tuple with an int for each known size and a scalar tensor for each
+        other size.
     """
     shape = tuple(tensor.shape)
     if all(isinstance(size, int) for size in shape):
@@ -22,7 +23,7 @@ def sizes_of(tensor):
 
 
 def is_zero(size):
-    """Whether a size, an int or a scalar of the backend, is known to be 0."""
+    """Whether a size, an int or a scalar tensor, is known to be 0."""
     return isinstance(size, int) and size == 0
 
 
@@ -33,18 +34,19 @@ def begins_with_one(tensor):
 
 
 def slice_axis(tensor, begin, count, axis=-1):
-    """Slice one axis.
+    """Slice one axis of a tensor.
 
-    With all sizes known this makes three TensorFlow operations; an index would
-    make four and take longer.
+    If all sizes are known, the function makes three TensorFlow operations.
+    Indexing with a slice would make four operations and take longer.
 
     Args:
         tensor: tensor or array.
-        begin, count: ints, or scalars of the backend.
+        begin, count: ints or scalar tensors, first index and number of the
+            elements.
         axis: int. Default -1.
 
     Returns:
-        tensor, with `count` elements on this axis, from `begin` on.
+        tensor with `count` elements on this axis.
     """
     sizes, axis = list(tensor.shape), axis % len(tensor.shape)
     sizes[axis] = count
