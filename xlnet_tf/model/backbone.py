@@ -88,8 +88,8 @@ class XLNetBackbone(Backbone):
             query: float [B, P, D], if targets are given.
             memories: tuple of L tensors of shape [B, M, D], if `memory_length`
                 is positive.
-            memory_mask: bool [B, M], together with `memories` if the features
-                had a mask of padding or memory.
+            memory_mask: bool [B, M], together with `memories`, if the features
+                contain `padding_mask` or `memory_mask`.
             layer_inputs: tuple of L tensors of shape [B, T, D], if requested,
                 instead of the memories.
             attention_weights: tuple of L tensors of shape

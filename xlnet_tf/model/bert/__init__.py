@@ -1,1 +1,1 @@
-"""BERT with absolute positions and, optionally, UniLMv2's relative bias."""
+"""BERT backbone with absolute positions and an optional relative bias."""

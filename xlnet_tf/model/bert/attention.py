@@ -1,7 +1,7 @@
-"""Multi-head attention by content, equation by equation.
+"""Multi-head attention of BERT, equation by equation.
 
 Shapes: B batch, T tokens, N heads, H head dim, D model dim. Einsum strings use
-the same letters in lower case, q for rows and k for keys.
+the same letters in lower case, with q for rows and k for keys.
 """
 
 import keras
@@ -22,24 +22,25 @@ class BertAttention(keras.layers.Layer):
         num_heads: int, N.
         head_dim: int, H.
         hidden_dim: int, D.
-        dropout: float, on the attention probabilities, default 0.
-        initializer_range: float, default 0.02.
+        dropout: float, dropout rate of the attention probabilities. Default 0.
+        initializer_range: float, standard deviation of the initial weights.
+            Default 0.02.
 
     Call arguments:
         rows: float tensor of shape [B, T, D].
         attention_mask: bool tensor of shape [B or 1, T, T], True = may attend,
-            or None.
+            or None if every token may attend to every token.
         position_bias: float tensor of shape [B or 1, N, T, T], added to the
-            scores, or None.
-        seed: int tensor of shape [2], of the dropout mask, or None for no
+            scores, or None for no bias.
+        seed: int tensor of shape [2], seed of the dropout mask, or None for no
             dropout.
-        observe: function called with the attention weights [B, N, T, T] before
-            dropout, or None (default).
+        observe: function, called with the attention weights [B, N, T, T] before
+            dropout; or None (default).
 
     Returns:
         float tensor of shape [B, T, D], before dropout and the residual. A row
-        that may attend to nothing gets only the output bias; the released code
-        averages over the masked keys.
+        that may attend to no key gets only the output bias. In the released
+        code it gets the average over the masked keys.
 
     Source: `attention_layer` of https://github.com/google-research/bert.
     """

@@ -1,4 +1,4 @@
-"""BERT without a head: embeddings and blocks.
+"""BertBackbone, the BERT model without a head.
 
 Shapes: B batch, T tokens, L layers, D model dim, V vocabulary.
 """
@@ -18,56 +18,64 @@ from xlnet_tf.model.masks import attention_mask
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class BertBackbone(Backbone):
-    """Transformer with absolute positions (https://arxiv.org/abs/1810.04805).
+    """BERT without a head: a Transformer with absolute positions.
 
-    With `relative_position_buckets` in the config it is UniLMv2
+    The model is described in https://arxiv.org/abs/1810.04805. If the config
+    has `relative_position_buckets`, the model is UniLMv2
     (https://arxiv.org/abs/2002.12804), which adds a relative position bias to
     the scores. `rematerialize` changes speed and memory, not the results. It is
-    an attribute too. Files do not store it.
+    also an attribute of the backbone, and saved files do not contain it.
 
     Args:
-        config: BertConfig. Its fields may be given by name instead.
-        seed: int or None, for dropout when no `dropout_seed` is given.
-        rematerialize: bool, recompute the layers for the gradient instead of
-            keeping their inner results: less memory, more time. Default False.
-        attention_kernel: str, "auto" (default) or "plain"; both are the same
-            here.
+        config: BertConfig. Or give the fields of the config by name.
+        seed: int or None, seed of dropout for calls without the feature
+            `dropout_seed`.
+        rematerialize: bool, whether the backward pass recomputes the layers
+            instead of keeping their inner results. Recomputation needs less
+            memory and more time. Default False.
+        attention_kernel: str, "auto" (default) or "plain". BERT has only one
+            attention kernel, so both values mean the same.
 
     Call arguments:
-        features: dict; all optional but `token_ids`. Targets
-            (`target_positions`, `target_mapping`) are labels of objectives
-            here; the backbone ignores them.
+        features: dict. All features except `token_ids` are optional. The
+            backbone ignores `target_positions` and `target_mapping`, which are
+            labels of objectives.
             token_ids: int32 [B, T].
-            segment_ids: int32 [B, T]; values from `num_segments` on count as
-                the last segment, because XLNet's layouts use more segments, for
-                the class token and for padding. Default 0.
+            segment_ids: int32 [B, T]. Default 0. A value of `num_segments` or
+                more means the last segment, because XLNet's layouts have more
+                segments, for the class token and for padding.
             padding_mask: [B, T], 1 = a real token.
-            position_ids: int32 [B, T], below `max_positions`; tokens may share
-                one. Default: the number of real tokens before each, so that
-                padding on the left does not shift positions.
-            perm_mask: [B, T, T], 1 = may NOT attend; a token always attends to
+            position_ids: int32 [B, T], below `max_positions`. Several tokens
+                may have the same position. Default: the number of real tokens
+                before each token, so that padding on the left does not shift
+                positions.
+            perm_mask: [B, T, T], 1 = may NOT attend. A token always attends to
                 itself.
-            factorization_rank: int32 [B, T], step of each token, -1 for
-                context: the compact form of `perm_mask`.
-            is_pseudo: bool [B, T], True = a pseudo token, visible only to the
-                pseudo tokens of its step, see `masks.pseudo_masks`.
-            dropout_seed: int32 [2]; equal seeds drop equal values.
+            factorization_rank: int32 [B, T], the step at which each token is
+                revealed, -1 for context. It is the compact form of `perm_mask`.
+            is_pseudo: bool [B, T], True = a pseudo token, which is visible only
+                to the pseudo tokens of its step, see `masks.pseudo_masks`.
+            dropout_seed: int32 [2]. Calls with equal seeds draw equal dropout
+                masks.
         training: bool, whether dropout is applied.
-        streams: "both" (default); there is no query stream.
-        layer_inputs: bool, whether to return the input of each layer too, for
-            generation. Default False.
+        streams: "both" (default), the only value, because BERT has no query
+            stream.
+        layer_inputs: bool, whether to return the input of each layer too.
+            Generation needs these inputs. Default False.
         attention_weights: bool, whether to return the attention probabilities
             too. The layers are then not recomputed. Default False.
 
     Returns:
-        dict: `content` [B, T, D]; and, if requested, `layer_inputs`,
-        L tensors of shape [B, T, D], and `attention_weights`, L tensors of
-        shape [B, N, T, T], before dropout.
+        dict: the outputs.
+            content: float [B, T, D].
+            layer_inputs: tuple of L tensors of shape [B, T, D], if requested.
+            attention_weights: tuple of L tensors of shape [B, N, T, T], before
+                dropout, if requested.
 
     Raises:
-        ValueError: if features are missing, inconsistent, or for other models
-            (memory, reversed rows, the query stream), there are more positions
-            than embeddings, or an argument is unknown.
+        ValueError: if features are missing or inconsistent, if they are for
+            another model (memory, reversed rows, the query stream), if there
+            are more positions than embeddings, or if an argument is unknown.
 
     Source: `BertModel` of https://github.com/google-research/bert.
 
@@ -153,7 +161,7 @@ class BertBackbone(Backbone):
             biases = [self.relative_position_bias(features["position_ids"])]
 
         # === Layers ===
-        weights = []  # of attention, layer by layer
+        weights = []  # attention probabilities of each layer
 
         def run(block, seeds, rows, position_bias=None):
             return block(
@@ -180,16 +188,16 @@ class BertBackbone(Backbone):
         return outputs
 
     def embed(self, token_ids, position_ids, segment_ids=None):
-        """Sum the embeddings of tokens, before dropout.
+        """Sum the embeddings of each token, and normalize the sum.
 
         Args:
             token_ids: int tensor of shape [B, T].
             position_ids: int tensor of shape [B or 1, T].
-            segment_ids: int tensor of shape [B or 1, T], below `num_segments`;
-                None if the config has no segments.
+            segment_ids: int tensor of shape [B or 1, T], values below
+                `num_segments`, or None (default) if the config has no segments.
 
         Returns:
-            float tensor of shape [B, T, D], normalised.
+            float tensor of shape [B, T, D], before dropout.
         """
         rows = self.token_embedding(token_ids)
         rows = rows + self.position_embedding(position_ids)

@@ -1,4 +1,4 @@
-"""One layer of BERT: attention, then a feed-forward.
+"""Layer of BERT.
 
 Shapes: B batch, T tokens, D model dim.
 """
@@ -8,7 +8,7 @@ from xlnet_tf.model.block import PostNormBlock
 
 
 class BertBlock(PostNormBlock):
-    """Attention and a position-wise feed-forward, post-norm.
+    """Layer of BERT: attention, then a feed-forward, with post-norm.
 
     Args:
         config: BertConfig.
@@ -16,8 +16,8 @@ class BertBlock(PostNormBlock):
     Call arguments:
         rows: float tensor of shape [B, T, D].
         attention_mask, position_bias, observe: see `BertAttention`.
-        seeds: int tensor of shape [4, 2] of `seeds_of_layers`, or None for no
-            dropout.
+        seeds: int tensor of shape [4, 2], the layer's seeds from
+            `seeds_of_layers`, or None for no dropout.
 
     Returns:
         float tensor of shape [B, T, D].

@@ -1,4 +1,4 @@
-"""The input features of BERT: checks, segments and positions.
+"""Checks of BERT's input features, and their default values.
 
 Shapes: B batch, T tokens.
 """
@@ -18,7 +18,7 @@ _NOT_OF_BERT = {
 
 
 def check_features(features, config, streams):
-    """Check the features of a BertBackbone and find all positions.
+    """Check the features of a BertBackbone; add positions and segments.
 
     Args:
         features: dict, see `BertBackbone`, or `token_ids` alone.
@@ -26,12 +26,13 @@ def check_features(features, config, streams):
         streams: str, see `BertBackbone`.
 
     Returns:
-        dict without None, with int32 `position_ids` of shape [B or 1, T], and
-        int32 `segment_ids` [B or 1, T] below `num_segments`, if the config has
-        segments.
+        dict of the features that are not None, with int32 `position_ids` of
+        shape [B or 1, T]. If the config has segments, also with int32
+        `segment_ids` of shape [B or 1, T], whose values are below
+        `num_segments`.
 
     Raises:
-        ValueError: if features are missing, misspelt or unknown to BERT, if
+        ValueError: if features are missing, misspelt or not for BERT, if
             there are more tokens than positions, or if shapes are inconsistent.
     """
     if streams != "both":
@@ -54,20 +55,24 @@ def check_features(features, config, streams):
 
 
 def real_positions(padding_mask):
-    """Positions of the real tokens, counted from 0; padding is not counted.
+    """Number the real tokens of each row from 0; do not count padding.
 
     Args:
         padding_mask: int32 tensor of shape [B, T], 1 = a real token.
 
     Returns:
-        int32 tensor of shape [B, T]; padding has the position of the token
-        before it, or 0.
+        int32 tensor of shape [B, T], the positions. Padding gets the position
+        of the last real token before it, or 0 if there is none.
     """
     return ops.maximum(ops.cumsum(padding_mask, axis=1) - 1, 0)
 
 
 def _segments(features, config):
-    """int32 [B or 1, T] below S; XLNet's layouts use more, for padding."""
+    """Return the segments, int32 [B or 1, T], below `num_segments`.
+
+    Larger values become the last segment, because XLNet's layouts have more
+    segments, for the class token and for padding.
+    """
     if "segment_ids" not in features:
         return ops.zeros_like(features["token_ids"][:1])
     segments = ops.cast(features["segment_ids"], "int32")
@@ -75,7 +80,7 @@ def _segments(features, config):
 
 
 def _positions(features, config):
-    """int32 [B or 1, T], by default counted over the real tokens."""
+    """Return the given positions or number the tokens, int32 [B or 1, T]."""
     limit = config.max_positions
     if "position_ids" not in features:
         num_tokens = sizes_of(features["token_ids"])[1]
@@ -86,8 +91,7 @@ def _positions(features, config):
                 "`position_ids`."
             )
         if "padding_mask" in features:
-            # A text then has the same positions with padding in front as
-            # without.
+            # Padding on the left then does not shift the positions of a text.
             real = ops.cast(features["padding_mask"], "int32")
             return real_positions(real)
         return ops.arange(num_tokens, dtype="int32")[None]

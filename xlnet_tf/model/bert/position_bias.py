@@ -1,4 +1,4 @@
-"""Relative bias: a score for the distance of two tokens, in buckets.
+"""Relative position bias: a score for each bucket of distances.
 
 Shapes: B batch, T tokens, Q rows, N heads.
 """
@@ -11,25 +11,25 @@ from keras import ops
 def relative_position_buckets(
     position_ids, num_buckets, max_distance, row_positions=None
 ):
-    """Bucket of every pair of row and key, by the distance of positions.
+    """Find the bucket of every pair of row and key, by their distance.
 
-    Half of the buckets are for keys at the same or an earlier position, the
-    other half for later ones. In each half the first buckets hold one distance
-    each. The others hold ranges that grow logarithmically; the last range is
-    open.
+    Half of the buckets are for keys at the same or an earlier position. The
+    other half is for keys at a later position. In each half the first buckets
+    hold one distance each. The other buckets hold ranges of distances that grow
+    logarithmically. The last range has no upper limit.
 
     Args:
         position_ids: int32 tensor of shape [B, T].
-        num_buckets: int, even.
+        num_buckets: int, number of buckets, even.
         max_distance: int, first distance of the last bucket.
-        row_positions: int32 tensor of shape [B, Q], or None (default): the rows
-            are at `position_ids`, like the keys.
+        row_positions: int32 tensor of shape [B, Q], or None (default) if the
+            rows have the positions of the keys.
 
     Returns:
-        int32 tensor of shape [B, Q, T], row by key.
+        int32 tensor of shape [B, Q, T], the bucket of each row and key.
 
-    Source: `_relative_position_bucket` of T5, bidirectional, also in UniLMv2
-    and MPNet.
+    Source: `_relative_position_bucket` of T5, in its bidirectional form.
+    UniLMv2 and MPNet use the same function.
     """
     table = _distance_buckets(num_buckets // 2, max_distance)
     if row_positions is None:
@@ -41,9 +41,13 @@ def relative_position_buckets(
 
 
 def _distance_buckets(num_buckets, max_distance):
-    """int32 array, the bucket of each distance from 0 to `max_distance`.
+    """Make the table of buckets of the distances from 0 to `max_distance`.
 
-    An array, not an operation: backends may round a logarithm differently.
+    NumPy computes the table, because backends may round a logarithm
+    differently.
+
+    Returns:
+        int32 array of shape [max_distance + 1].
     """
     exact = num_buckets // 2
     distance = np.arange(max_distance + 1)
@@ -56,18 +60,19 @@ def _distance_buckets(num_buckets, max_distance):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class RelativePositionBias(keras.layers.Layer):
-    """Bias of attention scores by relative position, one for all layers.
+    """Bias of attention scores by relative position, shared by all layers.
 
     Args:
-        num_buckets: int, even.
-        max_distance: int.
+        num_buckets: int, number of buckets, even.
+        max_distance: int, first distance of the last bucket.
         num_heads: int, N.
-        initializer_range: float, default 0.02.
+        initializer_range: float, standard deviation of the initial weights.
+            Default 0.02.
 
     Call arguments:
         position_ids: int32 tensor of shape [B, T].
-        row_positions: int32 tensor of shape [B, Q], or None (default): the rows
-            are at `position_ids`, like the keys.
+        row_positions: int32 tensor of shape [B, Q], or None (default) if the
+            rows have the positions of the keys.
 
     Returns:
         float tensor of shape [B, N, Q, T].

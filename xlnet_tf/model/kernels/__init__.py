@@ -1,8 +1,8 @@
-"""Attention kernels: one function, several ways to compute it.
+"""Attention kernels: several ways to compute the same attention.
 
-Every kernel is a function of (AttentionInputs, AttentionRules) and returns the
-attended values. `plain` has the equations. All kernels compute the same
-numbers, with the same dropout masks; they differ in time and memory.
+Every kernel is a function of (AttentionInputs, AttentionRules) that returns the
+attended values. `plain` has the equations. All kernels draw the same dropout
+masks and compute the same numbers. They differ in time and memory.
 """
 
 from xlnet_tf.model.kernels import fused
@@ -17,15 +17,16 @@ KERNELS = {
 
 
 def check_kernel(name, known=tuple(KERNELS), model=None):
-    """Refuse a name that no attention kernel has.
+    """Refuse a name that is not the name of an attention kernel.
 
     Args:
         name: str.
-        known: names of kernels. Default all.
-        model: str, the class of model with these kernels. Default None.
+        known: tuple of str, the accepted names. Default: all kernels.
+        model: str, class of the model that has these kernels, for the error
+            message. Default None.
 
     Raises:
-        ValueError: if it is neither "auto" nor one of these.
+        ValueError: if `name` is neither "auto" nor in `known`.
     """
     if name != "auto" and name not in known:
         names = ", ".join(["auto", *known])
@@ -40,14 +41,14 @@ def find_kernel(name):
     """Find an attention kernel by name.
 
     Args:
-        name: str, a name in `KERNELS`, or "auto": `fused` on a TPU, and on a
-            GPU with JAX, else `memory_efficient`.
+        name: str, a name in `KERNELS`, or "auto". "auto" means `fused` on a TPU
+            and on a GPU with JAX, and `memory_efficient` elsewhere.
 
     Returns:
-        function, see the module.
+        function of (AttentionInputs, AttentionRules).
 
     Raises:
-        ValueError: if there is no kernel of that name.
+        ValueError: if no kernel has this name.
     """
     check_kernel(name)
     if name == "auto":
@@ -59,13 +60,14 @@ def heads_at_a_time(name, query_shape, num_tokens, num_keys, dtype):
     """Number of heads of an example whose scores are in memory at once.
 
     Args:
-        name: str, of a kernel or "auto".
-        query_shape: ints B, N, Q and H.
+        name: str, name of a kernel, or "auto".
+        query_shape: tuple of ints, (B, N, Q, H).
         num_tokens, num_keys: ints, T and K.
-        dtype: str, of the query.
+        dtype: str, type of the query.
 
     Returns:
-        int, 0 for `fused`, or None for all heads of all examples.
+        int, 0 for `fused`. None if the scores of all heads of all examples are
+        in memory at once.
     """
     kernel = find_kernel(name)
     if kernel is plain.attend:

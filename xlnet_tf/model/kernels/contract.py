@@ -1,7 +1,7 @@
-"""`AttentionInputs` and `AttentionRules`, the arguments of each kernel.
+"""Arguments of the attention kernels: `AttentionInputs`, `AttentionRules`.
 
 Shapes: B batch, T tokens, K keys, P targets, Q = T + P rows, N heads,
-H head dim, R = K + T distances; "..." are the axes of examples and heads.
+H head dim, R = K + T distances. "..." are the axes of examples and heads.
 """
 
 from typing import Any
@@ -9,19 +9,20 @@ from typing import NamedTuple
 
 
 class AttentionInputs(NamedTuple):
-    """Float inputs of attention. Gradients flow to all.
+    """Float inputs of attention, with gradients.
 
     Attributes:
         query: float tensor of shape [B, N, Q, H].
         content_bias, position_bias, segment_bias: float tensors of shape
-            [N, H], u, v and b.
+            [N, H]: u, v and b.
         segment_direction: float tensor of shape [N, H], the encoding of a
             different segment minus the encoding of the same segment. The
-            difference is enough: a softmax is invariant to a constant added to
-            a row.
+            difference is enough, because a constant added to all scores of a
+            row does not change the row's softmax.
         key, value: float tensors of shape [B, N, K, H].
-        position: float tensor of shape [1 or 2, N, R, H], projected distances,
-            forwards and, if any row is reversed, backwards.
+        position: float tensor of shape [1 or 2, N, R, H], the projected
+            distances of a text read forwards. If any row is reversed, the
+            second entry has the distances of a text read backwards.
     """
 
     query: Any
@@ -35,31 +36,35 @@ class AttentionInputs(NamedTuple):
 
 
 class AttentionRules(NamedTuple):
-    """Inputs of attention without gradient, for one forward pass.
+    """Inputs of attention without gradients, for one forward pass.
 
-    All layers share them, except `dropout` and `seed`. A kernel may broadcast
-    or slice these shapes to [..., Q, K] for the heads that it computes at once.
+    All layers share the inputs except `dropout` and `seed`. A kernel may
+    broadcast the tensors to [..., Q, K], or slice them, for the heads that it
+    computes at once.
 
     Attributes:
-        mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None.
+        mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None if
+            every row may attend to every key.
         other_segment: bool tensor of shape [B, Q, K], True = row and key belong
-            to different segments, or None.
+            to different segments, or None without segments.
         is_reversed: bool tensor of shape [B], True = the model reads this row
-            backwards, or None.
-        target_positions: int32 tensor of shape [B, P], or None.
-        dropout: float, rate on the probabilities. Default 0.
-        seed: int tensor of shape [2], of the dropout mask, or None (default)
-            for no dropout.
-        streams: "both" (default): T rows of the content stream, then P of the
-            query stream. "query": only the P rows.
+            backwards, or None if it reads all rows forwards.
+        target_positions: int32 tensor of shape [B, P], or None without targets.
+        dropout: float, dropout rate of the probabilities. Default 0.
+        seed: int tensor of shape [2], seed of the dropout mask, or None
+            (default) for no dropout.
+        streams: "both" (default) for T rows of the content stream and then P
+            rows of the query stream, or "query" for the P rows alone.
         first_half_length: int, length of a prefix whose content rows and
-            targets cannot see the tokens after it, by the mask. A kernel may
-            ignore it. Default 0, no assumption.
-        num_tokens: int or scalar of the backend, T, set by the kernel.
-        mask_rows: uint32 tensor of shape [..., Q, 1], `hash_rows` of the
-            dropout mask, set by the kernel. Default None, without dropout.
-        keep: bool tensor of shape [..., Q, K], True = dropout keeps it, drawn
-            by the kernel with the weights. Default None.
+            targets cannot see the tokens after the prefix. The mask hides these
+            tokens too, so a kernel may ignore the length. Default 0: there is
+            no such prefix.
+        num_tokens: int or scalar tensor, T. The kernel sets it.
+        mask_rows: uint32 tensor of shape [..., Q, 1], the hashes of the dropout
+            mask's rows, see `hash_rows`. The kernel sets it. Default None, for
+            no dropout.
+        keep: bool tensor of shape [..., Q, K], the dropout mask, True = kept.
+            The kernel draws it together with the weights. Default None.
     """
 
     mask: Any
@@ -76,10 +81,10 @@ class AttentionRules(NamedTuple):
 
     @property
     def scale(self):
-        """float, factor of the probabilities that dropout keeps."""
+        """Factor by which dropout scales the kept probabilities, float."""
         return 1 / (1 - self.dropout) if self.drops else 1.0
 
     @property
     def drops(self):
-        """bool, whether dropout is applied to the probabilities."""
+        """Whether dropout is applied to the probabilities."""
         return self.mask_rows is not None

@@ -1,8 +1,8 @@
-"""R, the table of distances, with only the rows that are needed.
+"""Relative position encoding R, reduced to the rows that attention needs.
 
-This gives the same numbers in less time: negative distances follow by symmetry,
-unused distances are left out, and each block of tokens gets only its own
-distances.
+The reduced table gives the same scores in less time. Negative distances follow
+from positive distances by symmetry, unused distances are left out, and each
+block of tokens gets only the distances that its tokens have.
 
 Shapes: T tokens, K = M + T keys, R = K + T distances, H head dim, S tokens of a
 block.
@@ -22,14 +22,16 @@ from xlnet_tf.model.sizes import slice_axis
 
 
 class EncodedDistances(NamedTuple):
-    """R, made once for all layers of a forward pass.
+    """Relative position encoding R, made once for all layers of a forward pass.
 
     Attributes:
-        encoding: float tensor of shape [1 or 2, K + T, D]: R forwards, and R of
-            a text read backwards, without the `num_unneeded` rows. Or, without
-            dropout, [K, D]: only non-negative distances, from K - 1 to 0.
-            Negative ones follow from sin(-d) = -sin(d), cos(-d) = cos(d).
-        num_unneeded: int, number of unused last rows of R.
+        encoding: float tensor. Its shape is [1 or 2, K + T - U, D] with
+            U = `num_unneeded`: R of a text read forwards and, if any row is
+            reversed, R of a text read backwards. Without dropout its shape may
+            be [K, D], for only the distances from K - 1 to 0. Negative
+            distances then follow from sin(-d) = -sin(d) and cos(-d) = cos(d).
+        num_unneeded: int, number of last rows of R that are left out because no
+            row uses them.
     """
 
     encoding: Any
@@ -48,18 +50,21 @@ def encode_distances(
 ):
     """Encode the distances of a forward pass.
 
+    If `can_mirror_distances` and there is no dropout, only non-negative
+    distances are encoded, which halves the work. With dropout the encoding of
+    negative distances does not follow by symmetry.
+
     Args:
-        num_tokens, num_keys: ints or scalars of the backend, T and K.
+        num_tokens, num_keys: ints or scalar tensors, T and K.
         config: XLNetConfig.
-        dtype: str, of the encoding.
-        projections: list of layers that project the encoding. If all can extend
-            it to negative distances and `drop` is None, only non-negative
-            distances are encoded: half the work. Dropped values are not
-            symmetric.
+        dtype: str, type of the encoding.
+        projections: list of the layers that project the encoding.
         drop: function that applies dropout to R, or None (default). All
-            examples share one mask; the released code draws one per example.
-        has_reversed: bool, whether any row may be read backwards.
-        first_half_length: int, see `AttentionRules`.
+            examples share one dropout mask. The released code draws one mask
+            per example.
+        has_reversed: bool, whether any row may be read backwards. Default
+            False.
+        first_half_length: int, see `AttentionRules`. Default 0.
 
     Returns:
         EncodedDistances.
@@ -90,14 +95,15 @@ def encode_distances(
 
 
 def num_unneeded_distances(num_tokens, first_half_length):
-    """Number of last rows of R that are unused with a first half.
+    """Number of last rows of R that no row uses if there is a first half.
 
-    A row then looks ahead only within that half, or within the rest.
+    A row of the first half attends to later tokens only within that half, and
+    any other row only within the rest of the segment.
 
     Args:
-        num_tokens: int, T, or a scalar of the backend; then the result is 0.
+        num_tokens: int, T. For a scalar tensor the result is 0.
         first_half_length: int, length of a prefix that cannot see the tokens
-            after it; 0 for no such prefix.
+            after it. 0 means that there is no such prefix.
 
     Returns:
         int.
@@ -108,21 +114,21 @@ def num_unneeded_distances(num_tokens, first_half_length):
 
 
 def make_position_blocks(position, num_tokens, num_keys, size=None):
-    """Slice the table of distances: each block's distances.
+    """Slice the projected distances into the distances of each block of tokens.
 
     S consecutive tokens have only K + S - 1 distances to the keys, not K + T.
-    Scored block by block, 512 tokens and 896 keys need about a third fewer
-    products.
+    With 512 tokens and 896 keys, scores computed block by block need about a
+    third fewer products.
 
     Args:
-        position: tensor of shape [..., K + T, H], by distance as R is.
-        num_tokens: int, T, or a scalar of the backend.
-        num_keys: int or scalar, K.
-        size: int, S, a divisor of T. Default the largest up to 128.
+        position: tensor of shape [..., K + T, H], indexed by distance like R.
+        num_tokens: int or scalar tensor, T.
+        num_keys: int or scalar tensor, K.
+        size: int, S, a divisor of T. Default: the largest divisor up to 128.
 
     Returns:
-        tensor of shape [..., T / S, K + S, H]; block b belongs to the tokens
-        from b S on.
+        tensor of shape [..., T / S, K + S, H]. Block b belongs to the S tokens
+        from token b * S on.
     """
     size = size or _block_size(num_tokens)
     if size is None:
@@ -137,12 +143,12 @@ def make_position_blocks(position, num_tokens, num_keys, size=None):
 
 
 def sum_position_blocks(gradient, num_tokens):
-    """Gradient of the table of distances, the transpose of the slices.
+    """Sum the blocks' gradients: the gradient of `make_position_blocks`.
 
     Args:
-        gradient: tensor of shape [..., T / S, K + S, H], of
-            `make_position_blocks`.
-        num_tokens: int, T, or a scalar of the backend.
+        gradient: tensor of shape [..., T / S, K + S, H], the gradient of the
+            blocks.
+        num_tokens: int or scalar tensor, T.
 
     Returns:
         tensor of shape [..., K + T, H].
@@ -166,12 +172,12 @@ def sum_position_blocks(gradient, num_tokens):
 
 
 def _block_begins(num_tokens, size):
-    """First row of each block in the table of distances."""
+    """Return each block's first row in the table of distances."""
     return range(num_tokens - size, -1, -size)
 
 
 def _block_size(num_tokens):
-    """int S, a divisor of T; None for one block of all tokens."""
+    """Return S, a divisor of T, or None for a single block of all tokens."""
     if not isinstance(num_tokens, int):
         return None
     sizes = [s for s in range(16, 129) if num_tokens % s == 0]

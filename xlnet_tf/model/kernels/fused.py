@@ -1,8 +1,9 @@
-"""Attention in accelerator kernels that write no scores by key to memory.
+"""Attention in Pallas kernels for TPUs and GPUs, without scores by key.
 
-They run on a TPU on Keras' JAX backend and, by `jax2tf`, in TensorFlow's step;
-on a GPU only on JAX. `memory_efficient` computes unsupported sizes, with one
-warning.
+The kernels do not write the scores by key to memory. On a TPU they run on
+Keras' JAX backend and, by `jax2tf`, on its TensorFlow backend. On a GPU they
+run only on JAX. If a kernel does not support a call, a warning is given once
+and `memory_efficient` computes the attention.
 
 Shapes: see `plain`.
 """
@@ -15,10 +16,12 @@ import keras
 
 from xlnet_tf.model.kernels import memory_efficient
 
-# Package of the kernels, imported only for use: it imports JAX.
+# Package of the kernels. It is imported only when a kernel is used, because it
+# imports JAX.
 _PALLAS = "xlnet_tf.model.kernels.pallas"
-# "tpu" or "gpu": run its kernel in Pallas' interpreter, or compile it for such
-# a chip, on a machine without one. For tests and benchmarks.
+# "tpu" or "gpu", set by tests and benchmarks on machines without such a chip:
+# run the chip's kernel in Pallas' interpreter, or compile the kernel for the
+# chip.
 INTERPRET = None
 COMPILE_FOR = None
 
@@ -31,8 +34,8 @@ def attend(inputs, rules):
         rules: AttentionRules.
 
     Returns:
-        float tensor of shape [B, N, Q, H]. A row that may attend to nothing
-        gets zeros.
+        float tensor of shape [B, N, Q, H]. A row that may attend to no key gets
+        zeros.
     """
     num_keys = inputs.key.shape[2]
     num_tokens = inputs.position.shape[2]
@@ -48,12 +51,12 @@ def attend(inputs, rules):
 
 
 def has_accelerator():
-    """Whether this process computes on a chip with a kernel."""
+    """Whether this process computes on a chip that has a fused kernel."""
     return _accelerator() is not None
 
 
 def _accelerator():
-    """Return "tpu" or "gpu" if a kernel runs there, else None."""
+    """Return the chip that the fused kernel runs on: "tpu", "gpu" or None."""
     backend = keras.backend.backend()
     if backend == "jax":
         import jax
@@ -72,18 +75,18 @@ def _tensorflow_devices():
 
 
 def _kernel():
-    """Module of the kernel for this process's chip, real or pretended."""
+    """Import the kernel's module for this process's chip, or the test's."""
     platform = INTERPRET or COMPILE_FOR or _accelerator()
     return importlib.import_module(f"{_PALLAS}.{platform}")
 
 
 def why_unsupported(query_shape, num_tokens, num_keys, dtype):
-    """Return why the kernel cannot compute attention, as str, or None.
+    """Return the reason why the kernel cannot compute a call, str, or None.
 
     Args:
-        query_shape: ints B, N, Q and H.
+        query_shape: tuple of ints, (B, N, Q, H).
         num_tokens, num_keys: ints, T and K.
-        dtype: str, of the query.
+        dtype: str, type of the query.
     """
     backend = keras.backend.backend()
     if backend not in ("jax", "tensorflow"):
@@ -110,7 +113,7 @@ _warned: set[str] = set()
 
 
 def _warn_once(problem):
-    """Warn of a problem once, whatever the sizes."""
+    """Warn of a problem once, even if it occurs again with other sizes."""
     kind = re.sub(r"\d+", "", problem)
     if kind not in _warned:
         _warned.add(kind)

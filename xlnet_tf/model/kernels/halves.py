@@ -1,7 +1,7 @@
-"""Attention in two parts, if a prefix cannot see the tokens after it.
+"""Attention in two parts, for a prefix that cannot see the tokens after it.
 
-In pretraining as released, content rows of the reused half see only that half
-and memory. For T = 4 and M = 2, with halves of two tokens:
+In the released pretraining, content rows of the reused half attend only to that
+half and to memory. For T = 4 and M = 2, with halves of two tokens:
 
     keys  m m 1 1 2 2
     row 1 x x x x . .
@@ -9,8 +9,9 @@ and memory. For T = 4 and M = 2, with halves of two tokens:
     row 2 x x x x x x      . never computed
     row 2 x x x x x x
 
-A target sees no more than the content row of its token. So no row looks further
-ahead than the length of the longer part, and larger distances are cut off.
+A target attends to no more keys than the content row of its token. No row
+therefore attends further ahead than the length of the longer part, and larger
+distances ahead are cut off.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, Q rows, N heads,
 H head dim, R = K + T distances.
@@ -31,12 +32,13 @@ _ALL = slice(0, None)
 
 
 class Part(NamedTuple):
-    """Rows whose scores are computed together, with their keys.
+    """Rows whose scores are computed together, with the keys they attend to.
 
     Attributes:
-        rows, keys, distances: slices of Q, K and R; the distances of content.
-        target_distances: slice of R, the distances of targets.
-        num_tokens: int or scalar of the backend, number of content rows, unless
+        rows, keys: slices of the axes Q and K.
+        distances: slice of the axis R, the distances of the content rows.
+        target_distances: slice of the axis R, the distances of the targets.
+        num_tokens: int or scalar tensor, number of content rows. It is T if
             `rules.streams` is "query".
         rules: AttentionRules of these rows and keys.
     """
@@ -49,14 +51,16 @@ class Part(NamedTuple):
     rules: Any
 
     def distances_of(self, position):
-        """Make `position_blocks` and `position` of `HeadInputs`.
+        """Slice the distances of this part, for `HeadInputs`.
 
         Args:
-            position: float tensor of shape [1 or 2, N, R, H].
+            position: float tensor of shape [1 or 2, N, R, H], the projected
+                distances.
 
         Returns:
-            two float tensors; the first is empty without content rows, the
-            second without targets.
+            Two float tensors, `position_blocks` and `position` of `HeadInputs`.
+            `position_blocks` is empty without content rows, `position` is empty
+            without targets.
         """
         return self._blocks(position), self._of_targets(position)
 
@@ -74,15 +78,16 @@ class Part(NamedTuple):
         return cut(position, self.target_distances)
 
     def distance_gradients(self, blocks, position, num_distances):
-        """Gradients of `position`, the transpose of `distances_of`.
+        """Compute the gradients of the projected distances.
 
         Args:
-            blocks, position: float tensors, the gradients of the results of
+            blocks, position: float tensors, the gradients of the two results of
                 `distances_of`.
-            num_distances: int or scalar of the backend, R.
+            num_distances: int or scalar tensor, R.
 
         Returns:
-            list of float tensors of shape [1 or 2, N, R, H], to be added.
+            list of float tensors of shape [1 or 2, N, R, H]. Their sum is the
+            gradient.
         """
         gradients = []
         if self.rules.target_positions is not None:
@@ -96,14 +101,14 @@ class Part(NamedTuple):
 
 
 def cut(tensor, part):
-    """Return a slice of axis 2, or the tensor itself if it is whole."""
+    """Slice axis 2 of a tensor; for the whole axis return the tensor itself."""
     if part == _ALL:
         return tensor
     return slice_axis(tensor, part.start, part.stop - part.start, axis=2)
 
 
 def _place(gradient, part, size):
-    """Pad the gradient of a slice of `cut` with zeros to all of axis 2."""
+    """Pad the gradient of a slice with zeros to the whole axis 2."""
     if part == _ALL:
         return gradient
     around = [part.start, size - part.stop]
@@ -111,14 +116,15 @@ def _place(gradient, part, size):
 
 
 def sum_keys(gradients):
-    """Sum the parts' gradients of the keys, all from the first key on.
+    """Sum the parts' gradients of the keys.
 
-    The shorter one is not padded: XLA would do that on one core of a CPU, in
-    more code than ten other operations.
+    The keys of every part begin with key 0. The function does not pad the
+    shorter gradient, because XLA pads on one core of a CPU, in more code than
+    ten other operations need.
 
     Args:
-        gradients: list of float tensors of shape [B, N, keys, H], none with
-            fewer keys than the one before.
+        gradients: list of float tensors of shape [B, N, keys, H]. A tensor has
+            at least as many keys as the tensor before it.
 
     Returns:
         float tensor of shape [B, N, K, H].
@@ -131,18 +137,17 @@ def sum_keys(gradients):
 
 
 def parts_of(rules, num_rows, num_keys, num_distances):
-    """Divide the rows of a call.
+    """Divide the rows of a call into parts.
 
     Args:
-        rules: AttentionRules with an axis of heads: masks of shape
-            [B or 1, 1, Q, K], `target_positions` [B, 1, P].
-        num_rows, num_keys, num_distances: ints, or scalars of the backend, Q,
-            K and R.
+        rules: AttentionRules with an axis of heads: masks have the shape
+            [B or 1, 1, Q, K], `target_positions` the shape [B, 1, P].
+        num_rows, num_keys, num_distances: ints or scalar tensors, Q, K and R.
 
     Returns:
         list of Part, in the order of their rows: the content rows of the first
-        half, then all others. One Part for all rows if the rules give no such
-        half, or a size is not known before the call.
+        half, then all other rows. A list of one Part for all rows if `rules`
+        have no first half, or if a size is not known before the call.
     """
     first, num_tokens = rules.first_half_length, num_distances - num_keys
     rules = rules._replace(num_tokens=num_tokens)
@@ -162,14 +167,15 @@ def parts_of(rules, num_rows, num_keys, num_distances):
         of_rows = rules._replace(
             mask=of_part(rules.mask),
             other_segment=of_part(rules.other_segment),
-            # The same bits as without parts: keys are numbered from 0 in both.
+            # The dropout bits are the same as without parts, because each
+            # part numbers its keys from 0.
             mask_rows=None if mask_rows is None else cut(mask_rows, rows),
             **changes,
         )
         return Part(rows, keys, distances, of_targets, num_tokens, of_rows)
 
     rest = num_tokens - first
-    # The distances of fewer tokens and keys are consecutive rows of the table.
+    # The distances of a part are consecutive rows of the table.
     return [
         part(
             slice(0, first),
@@ -178,6 +184,6 @@ def parts_of(rules, num_rows, num_keys, num_distances):
             first,
             target_positions=None,
         ),
-        # Targets lie in either half.
+        # The targets of both halves are in the second part.
         part(slice(first, num_rows), _ALL, slice(0, num_keys + rest), rest),
     ]

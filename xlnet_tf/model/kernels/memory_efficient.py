@@ -1,22 +1,23 @@
 """Attention that keeps one tensor of scores for its hand-written gradient.
 
-The scores of all rows and keys, [B, N, Q, K], are the model's largest tensors
-and most of its work outside matrix products. Three measures reduce their cost:
+The scores of all rows and keys, [B, N, Q, K], are the model's largest tensors.
+Most of the work outside matrix products is on scores. Three measures reduce
+their cost:
 
-- Only exp(scores - max) is kept for the backward pass; its sign bit stores the
-  dropout mask. Probabilities and gradients are recomputed from it without
-  another matmul.
-- If there are very many scores (long segments, large batches) and B and T are
-  known when the step is traced, they are computed for a few heads at a time,
-  and again for the gradient. Memory then does not grow with B x N. If B or T is
-  unknown, all scores are kept; use `rematerialize` (`model/recomputation.py`).
+- Only exp(scores - max) is kept for the backward pass, with the dropout mask in
+  the sign bit. Probabilities and gradients are computed from this tensor
+  without another matrix product.
+- Very many scores, as with long segments or large batches, are computed for a
+  few heads at a time, and again in the backward pass. Memory then does not grow
+  with B * N. This needs B and T when the step is traced. If B or T is unknown,
+  all scores are kept; use `rematerialize` (`model/recomputation.py`).
 - If a prefix cannot see the tokens after it
-  (`AttentionRules.first_half_length`), these scores are never computed.
+  (`AttentionRules.first_half_length`), the masked scores are not computed.
 
-`plain` computes the same, equation by equation.
+`plain` computes the same attention, equation by equation.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
-Q = T + P rows, N heads, H head dim, R = K + T distances; G heads at a time.
+Q = T + P rows, N heads, H head dim, R = K + T distances, G heads at a time.
 """
 
 import functools
@@ -36,9 +37,10 @@ from xlnet_tf.model.kernels.scores import signed_weights
 from xlnet_tf.model.sizes import begins_with_one
 from xlnet_tf.model.sizes import sizes_of
 
-# More scores than this, 4 bytes each, are computed in groups of heads.
+# Largest number of scores, of 4 bytes each, that are computed at once. With
+# more scores the heads are computed in groups.
 _MAX_SCORES_AT_ONCE = 2**26
-# Scores of such a group, unless a single head has more.
+# Largest number of scores of a group, unless a single head has more.
 _MAX_SCORES_OF_A_GROUP = 2**24
 
 
@@ -50,8 +52,8 @@ def attend(inputs, rules):
         rules: AttentionRules.
 
     Returns:
-        float tensor of shape [B, N, Q, H]. A row that may attend to nothing
-        gets zeros.
+        float tensor of shape [B, N, Q, H]. A row that may attend to no key gets
+        zeros.
     """
     query, key, position = inputs.query, inputs.key, inputs.position
     rules = _with_heads(rules)
@@ -60,7 +62,7 @@ def attend(inputs, rules):
         rules = rules._replace(mask_rows=mask_rows)
     num_keys, num_distances = sizes_of(key)[2], sizes_of(position)[2]
     parts = parts_of(rules, sizes_of(query)[2], num_keys, num_distances)
-    # Scaling the queries once is cheaper than scaling Q x K scores.
+    # Scaling the queries once is cheaper than scaling Q * K scores.
     scale = sizes_of(query)[-1] ** -0.5
 
     @ops.custom_gradient
@@ -83,8 +85,9 @@ def attend(inputs, rules):
             key = sum_keys([part.key for part in of_parts])
             value = sum_keys([part.value for part in of_parts])
             position = _sum_distances(parts, of_parts, num_distances)
-            # The order in which TensorFlow adds three tensors depends on their
-            # other uses. Scaling after the sum of two avoids a sum of three.
+            # Scaling after the sum of two tensors avoids a sum of three. The
+            # order in which TensorFlow adds three tensors depends on other
+            # uses of these tensors, so the rounding would differ.
             return (
                 (content_query + position_query) * scale,
                 ops.sum(content_query, axis=(0, 2)) * scale,
@@ -109,16 +112,17 @@ def attend(inputs, rules):
 
 
 class _PartOfCall:
-    """Attention of a `Part`, with the tensors for its gradient.
+    """Attention of a `Part`, with the tensors that the gradient needs.
 
     Args:
         part: Part.
         content_query, position_query, difference, key, value: float tensors of
-            all rows and keys, see `HeadInputs`, with axes [B, N].
-        position: float tensor of shape [1 or 2, N, R, H].
+            all rows and keys, see `HeadInputs`. Their first axes are [B, N].
+        position: float tensor of shape [1 or 2, N, R, H], the projected
+            distances.
 
     Attributes:
-        outputs: float tensor of shape [B, N, rows, H].
+        outputs: float tensor of shape [B, N, rows of the part, H].
     """
 
     def __init__(
@@ -146,7 +150,12 @@ class _PartOfCall:
         )
 
     def gradients(self, upstream):
-        """HeadInputs of gradients, given the gradient of all parts' outputs."""
+        """Compute the gradients of the part's inputs, HeadInputs.
+
+        Args:
+            upstream: float tensor of shape [B, N, Q, H], the gradient of the
+                attended values of all parts.
+        """
         return _backward(
             self._inputs,
             self._part.rules,
@@ -158,12 +167,12 @@ class _PartOfCall:
 
 
 def _in_one(tensors):
-    """Rows of the parts, one after the other."""
+    """Concatenate the rows of all parts."""
     return tensors[0] if len(tensors) == 1 else ops.concatenate(tensors, axis=2)
 
 
 def _sum_distances(parts, gradients, num_distances):
-    """Gradient of `position`, given HeadInputs of parts."""
+    """Sum the parts' gradients of the projected distances."""
     position_gradients = []
     for part, part_gradients in zip(parts, gradients, strict=True):
         position_gradients += part.distance_gradients(
@@ -175,7 +184,7 @@ def _sum_distances(parts, gradients, num_distances):
 
 
 def _with_heads(rules):
-    """AttentionRules with an axis of heads, [B or 1, 1, ...]."""
+    """Add an axis of heads to AttentionRules, [B or 1, 1, ...]."""
 
     def with_heads(tensor):
         return None if tensor is None else ops.expand_dims(tensor, 1)
@@ -194,8 +203,8 @@ def heads_at_a_time(batch_size, num_heads, num_rows, num_keys):
         batch_size, num_heads, num_rows, num_keys: ints, B, N, Q and K.
 
     Returns:
-        int, G, or None for all heads of all examples, whose scores are then
-        kept.
+        int, G. None if all heads of all examples are computed at once; their
+        scores are then kept.
     """
     scores = num_rows * num_keys
     if batch_size * num_heads * scores <= _MAX_SCORES_AT_ONCE:
@@ -209,7 +218,7 @@ def heads_at_a_time(batch_size, num_heads, num_rows, num_keys):
 
 
 def _group_size(query, key):
-    """`heads_at_a_time` of tensors; None if a size is not known."""
+    """Return `heads_at_a_time` for tensors, or None if a size is not known."""
     batch_size, num_heads, num_rows, _ = sizes_of(query)
     sizes = (batch_size, num_heads, num_rows, sizes_of(key)[2])
     if not all(isinstance(size, int) for size in sizes):
@@ -218,11 +227,12 @@ def _group_size(query, key):
 
 
 def _forward(inputs, rules, group):
-    """Attended values, and the tensors for the gradient.
+    """Compute the attended values and the tensors that the gradient needs.
 
     Returns:
-        (attended [B, N, Q, H], factor of each row [B, N, Q], weights
-        [B, N, Q, K], or in groups the largest score of each row [B, N, Q]).
+        (attended values [B, N, Q, H], factor of each row [B, N, Q], weights
+        [B, N, Q, K]). With groups of heads, the largest score of each row
+        [B, N, Q] takes the place of the weights.
     """
 
     def attended(inputs, rules):
@@ -234,7 +244,7 @@ def _forward(inputs, rules, group):
         outputs, factor, weights, _ = attended(
             _with_examples(inputs, rules), _with_keep(inputs.key, rules)
         )
-        # The products take the weights in this type.
+        # The matrix products need the weights in the type of the values.
         return outputs, factor, ops.cast(weights, inputs.value.dtype)
 
     def step(inputs, _, rules):
@@ -245,7 +255,7 @@ def _forward(inputs, rules, group):
 
 
 def _backward(inputs, rules, group, outputs, saved, upstream):
-    """HeadInputs, the gradients of all inputs."""
+    """Compute the gradients of all inputs, HeadInputs."""
     factor, last = saved
     # The gradient of a softmax subtracts this weighted mean from each row.
     mean = ops.sum(
@@ -284,13 +294,16 @@ def _backward(inputs, rules, group, outputs, saved, upstream):
 
 
 def _over_groups(step, inputs, rows, rules, group):
-    """Call a function for G heads of an example at a time.
+    """Call a function repeatedly, for G heads of an example at a time.
 
     Args:
-        step: function of (HeadInputs, list, AttentionRules), with G in place of
-            [B, N], that returns a tuple of such tensors.
-        inputs: HeadInputs of all heads; distances are [1 or 2, N, ...].
-        rows: other tensors of shape [B, N, ...], the list for `step`.
+        step: function of (HeadInputs, list of tensors, AttentionRules) that
+            returns a tuple of tensors. Its tensors have the axis G in place of
+            [B, N].
+        inputs: HeadInputs of all heads. The distances have the shape
+            [1 or 2, N, ...].
+        rows: list of other tensors of shape [B, N, ...], the second argument of
+            `step`.
         rules: AttentionRules.
         group: int, G.
 
@@ -301,7 +314,8 @@ def _over_groups(step, inputs, rows, rules, group):
     groups = num_heads // group
 
     def in_groups(tensor):
-        # No -1: its length is undefined for a tensor without rows.
+        # The length is given, because a length of -1 is undefined for a tensor
+        # without rows.
         size, _, *others = sizes_of(tensor)
         return ops.reshape(tensor, [size * groups, group, *others])
 
@@ -334,7 +348,7 @@ def _over_groups(step, inputs, rows, rules, group):
 
 
 def _rules_of_group(rules, example, key, mask_rows):
-    """AttentionRules of G heads of one example, with `key` [G, K, H]."""
+    """Select the AttentionRules of G heads of one example."""
 
     def of_example(tensor):
         if tensor is None:
@@ -352,7 +366,7 @@ def _rules_of_group(rules, example, key, mask_rows):
 
 
 def _with_keep(key, rules):
-    """AttentionRules with `keep` by its `mask_rows` [..., Q, 1], if any."""
+    """Draw the dropout mask `keep` of AttentionRules from their `mask_rows`."""
     if rules.mask_rows is None:
         return rules
     num_keys = sizes_of(key)[-2]
@@ -361,7 +375,7 @@ def _with_keep(key, rules):
 
 
 def _with_examples(inputs, rules):
-    """Gather distances [1 or 2, ...] of the directions into [1 or B, ...]."""
+    """Gather each example's distances: [1 or 2, ...] -> [1 or B, ...]."""
     if rules.is_reversed is None:
         return inputs
     direction = ops.cast(rules.is_reversed, "int32")
@@ -372,7 +386,7 @@ def _with_examples(inputs, rules):
 
 
 def _sum_examples(gradient, rules):
-    """Sum gradients [1 or B, N, ...] by direction into [1 or 2, N, ...]."""
+    """Sum gradients [1 or B, N, ...] over the examples of each direction."""
     if rules.is_reversed is None:
         if begins_with_one(gradient):
             return gradient

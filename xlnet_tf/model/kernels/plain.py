@@ -1,8 +1,8 @@
 """Relative attention, equation by equation, with automatic differentiation.
 
-Tests compare the other kernels with this readable definition. Terms (a) to (d)
-are in section 3.3 of https://arxiv.org/abs/1901.02860, the segment scores in
-section 2.5 of https://arxiv.org/abs/1906.08237.
+Tests compare the other kernels with this readable kernel. Section 3.3 of
+https://arxiv.org/abs/1901.02860 defines the terms (a) to (d). Section 2.5 of
+https://arxiv.org/abs/1906.08237 defines the segment scores.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances. Einsum strings use
@@ -26,8 +26,8 @@ def attend(inputs, rules):
         rules: AttentionRules.
 
     Returns:
-        float tensor of shape [B, N, Q, H]. A row that may attend to nothing
-        gets zeros.
+        float tensor of shape [B, N, Q, H]. A row that may attend to no key gets
+        zeros.
     """
     probabilities = attention_weights(inputs, rules)
     probabilities = dropout(probabilities, rules.dropout, rules.seed)
@@ -36,15 +36,15 @@ def attend(inputs, rules):
 
 
 def attention_weights(inputs, rules):
-    """Probabilities of attention, before dropout.
+    """Compute the attention probabilities, before dropout.
 
     Args:
         inputs: AttentionInputs.
         rules: AttentionRules.
 
     Returns:
-        float tensor of shape [B, N, Q, K]. A row sums to 1, or to 0 if it may
-        attend to nothing.
+        float tensor of shape [B, N, Q, K]. The probabilities of a row sum to 1,
+        or to 0 if the row may attend to no key.
     """
     query, key = inputs.query, inputs.key
     scale = sizes_of(query)[-1] ** -0.5
@@ -70,27 +70,28 @@ def attention_weights(inputs, rules):
 
 
 def masked_softmax(scores, mask):
-    """Softmax over the keys that a row may attend to.
+    """Compute the softmax over the keys that a row may attend to.
 
     Args:
         scores: float tensor of shape [..., Q, K].
-        mask: bool tensor, broadcast to the scores, True = may attend, or None
-            for all.
+        mask: bool tensor that broadcasts to the shape of `scores`, True = may
+            attend, or None if every row may attend to every key.
 
     Returns:
-        tensor of shape [..., Q, K] of `score_dtype`. A row that may attend to
-        nothing gets zeros.
+        tensor of shape [..., Q, K], its type is `score_dtype`. A row that may
+        attend to no key gets zeros.
     """
     scores = ops.cast(scores, score_dtype(scores.dtype))
     if mask is None:
         return ops.softmax(scores, axis=-1)
     probabilities = ops.softmax(ops.where(mask, scores, MASKED_SCORE), axis=-1)
-    # The softmax of a row that may attend to nothing would be uniform.
+    # Without this mask, the softmax of a row that may attend to no key would be
+    # uniform.
     return ops.where(mask, probabilities, 0.0)
 
 
 def _scores_by_distance(position_query, position, rules):
-    """float [B, N, Q, R]: reversed rows have their own distances."""
+    """Compute the position scores by distance, float [B, N, Q, R]."""
     if rules.is_reversed is None:
         return ops.einsum("bnqh,nrh->bnqr", position_query, position[0])
     direction = ops.cast(rules.is_reversed, "int32")
@@ -99,7 +100,7 @@ def _scores_by_distance(position_query, position, rules):
 
 
 def _row_positions(num_tokens, rules):
-    """int32 [B or 1, Q], the token t of each row."""
+    """Return the position t of each row's token, int32 [B or 1, Q]."""
     targets = rules.target_positions
     if rules.streams == "query":
         return targets
@@ -111,10 +112,11 @@ def _row_positions(num_tokens, rules):
 
 
 def _relative_shift(scores, num_keys, rules):
-    """float [B, N, Q, R] -> [B, N, Q, K]: scores by distance -> by key.
+    """Re-index scores from distance, [B, N, Q, R], to key, [B, N, Q, K].
 
-    Row r of R holds the distance K - r. The row of token t is at position M +
-    t, so its distance to key k is M + t - k, in column T - t + k.
+    Row r of R encodes the distance K - r. The row of token t is at position
+    M + t of the keys. Its distance to key k is M + t - k, and the score for
+    this distance is in column T - t + k.
     """
     num_tokens = sizes_of(scores)[-1] - num_keys
     row_position = _row_positions(num_tokens, rules)[:, None, :, None]

@@ -1,4 +1,4 @@
-"""Projections of keys and distances, with only the necessary products.
+"""Projections of keys and distances, without superfluous matrix products.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, R = K + T distances,
 N heads, H head dim, D model dim.
@@ -8,14 +8,14 @@ from keras import ops
 
 
 def project_keys(projection, keys, memory=None):
-    """Project memory, without a gradient, and the tokens after it.
+    """Project the keys: memory, without a gradient, and the tokens after it.
 
-    Two products: one product of all keys would still compute the gradient of
-    memory.
+    Memory and tokens are projected by separate products. A single product of
+    all keys would also compute the gradient of the memory.
 
     Args:
-        projection: AdaptableEinsumDense from D to N heads of H.
-        keys: float tensor of shape [B, K - M, D].
+        projection: AdaptableEinsumDense from D to N heads of length H.
+        keys: float tensor of shape [B, T, D].
         memory: float tensor of shape [B, M, D], or None (default).
 
     Returns:
@@ -32,30 +32,31 @@ def can_mirror_distances(dtype, projections):
     """Whether `project_distances` needs only non-negative distances.
 
     Args:
-        dtype: str, of R.
-        projections: list of layers.
+        dtype: str, type of R, the relative position encoding.
+        projections: list of the layers that project R.
 
     Returns:
         bool.
     """
-    # A narrow type would round the sum of two products more than once, and a
-    # quantized layer computes its own product.
+    # A narrower type would round the sum of two products more than once. A
+    # quantized layer computes the product itself.
     return dtype == "float32" and all(
         projection.quantization_mode is None for projection in projections
     )
 
 
 def project_distances(projection, distances, num_tokens, has_reversed=False):
-    """Project R to keys by distance.
+    """Project R, the relative position encoding, to N heads.
 
     Args:
-        projection: AdaptableEinsumDense from D to N heads of H.
+        projection: AdaptableEinsumDense from D to N heads of length H.
         distances: EncodedDistances.
-        num_tokens: int or scalar of the backend, T.
-        has_reversed: bool, whether any row may be read backwards.
+        num_tokens: int or scalar tensor, T.
+        has_reversed: bool, whether any row may be read backwards. Default
+            False.
 
     Returns:
-        float tensor of shape [1 or 2, N, K + T, H], 0 for omitted rows of R.
+        float tensor of shape [1 or 2, N, K + T, H]. Rows that R omits are 0.
     """
     encoding = distances.encoding
     if len(encoding.shape) == 3:
@@ -64,7 +65,7 @@ def project_distances(projection, distances, num_tokens, has_reversed=False):
             return position
         around = [[0, 0], [0, 0], [0, distances.num_unneeded], [0, 0]]
         return ops.pad(position, around)
-    # The products of sines and of cosines, for non-negative distances.
+    # The projected sines and cosines of the non-negative distances.
     kernel = ops.cast(projection.kernel, encoding.dtype)
     hidden_dim, num_heads, head_dim = kernel.shape
     width = hidden_dim // 2
@@ -82,20 +83,22 @@ def project_distances(projection, distances, num_tokens, has_reversed=False):
 
 
 def mirror_distances(even, odd, num_tokens):
-    """Extend projections of non-negative distances to negative ones.
+    """Extend projections of non-negative distances to negative distances.
 
-    sin(-d) = -sin(d) and cos(-d) = cos(d), so R is projected only for
-    non-negative distances, sines and cosines separately.
+    Because sin(-d) = -sin(d) and cos(-d) = cos(d), the sines and the cosines of
+    the non-negative distances are projected separately. A negative distance
+    needs no projection of its own.
 
     Args:
-        even, odd: tensors of shape [..., K, X], the projected cosines and
-            sines, by distances from K - 1 to 0.
-        num_tokens: int or scalar of the backend, T, at most K.
+        even, odd: tensors of shape [..., K, X], the projected cosines and the
+            projected sines of the distances from K - 1 to 0.
+        num_tokens: int or scalar tensor, T, at most K.
 
     Returns:
-        tensor of shape [..., K + T, X], indexed by distance as R is: even +
-        odd, and for negative distances even - odd. Row 0 (distance K) is never
-        used; it holds a copy of row 1.
+        tensor of shape [..., K + T, X], indexed by distance like R. It is
+        even + odd for non-negative distances and even - odd for negative
+        distances. Row 0, for the distance K, is never used; it is a copy of
+        row 1.
     """
     past = even + odd
     future = ops.flip(even - odd, axis=-2)[..., 1:num_tokens, :]

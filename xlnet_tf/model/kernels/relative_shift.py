@@ -1,8 +1,8 @@
-"""The relative shift from scores by distance to scores by key.
+"""Relative shift: from position scores by distance to position scores by key.
 
-Scores against R are computed by distance. The shift re-indexes them by key, to
-add them to the content scores (Transformer-XL, appendix B). `plain.py` uses one
-look-up; the functions here are faster.
+Position scores are computed by distance. The shift re-indexes them by key, so
+that they can be added to the content scores (Transformer-XL, appendix B).
+`plain.py` shifts by one look-up. The functions here are faster.
 
 Shapes: K keys, P targets, R distances, S tokens of a block, W columns.
 """
@@ -17,15 +17,15 @@ from xlnet_tf.model.sizes import slice_axis
 def relative_shift(scores, num_keys):
     """Re-index scores of S consecutive tokens from distance to key.
 
-    Token t is at position M + t, so its score for key k is the score of
-    distance M + t - k, in column T - t + k; in a block, token s has it in
-    column S - s + k. For S = 2 and K = 3:
+    Token t is at position M + t of the keys. Its score for key k is thus the
+    score for the distance M + t - k, in column T - t + k. In a block of S
+    tokens, the score of token s is in column S - s + k. For S = 2 and K = 3:
 
         ..cde      cde
         .ghi.  =>  ghi
 
-    Reading the same numbers in rows one shorter does this without a gather
-    (Transformer-XL, appendix B).
+    To shift without a gather, the function reads the same numbers in rows that
+    are shorter by one (Transformer-XL, appendix B).
 
     Args:
         scores: tensor of shape [..., S, K + S].
@@ -43,7 +43,7 @@ def relative_shift(scores, num_keys):
 
 
 def relative_shift_transpose(scores):
-    """Re-index scores from key to distance, the gradient of the shift.
+    """Re-index scores from key to distance: the gradient of `relative_shift`.
 
     Args:
         scores: tensor of shape [..., S, K].
@@ -54,8 +54,8 @@ def relative_shift_transpose(scores):
     *batch, size, num_keys = sizes_of(scores)
     width = num_keys + size - 1
     around = [[0, 0]] * len(batch)
-    # S zeros of the padded row remain in front. Padding the flat scores takes
-    # XLA five times as long on a CPU.
+    # The padded row leaves S zeros in front. Padding the flat scores instead
+    # takes XLA five times as long on a CPU.
     rows = ops.pad(scores, [*around, [1, 0], [0, size - 1]])
     flat = ops.reshape(rows, [*batch, (size + 1) * width])
     rows = slice_axis(flat, width - size, size * (width + 1))
@@ -65,14 +65,14 @@ def relative_shift_transpose(scores):
 def relative_shift_targets(scores, target_positions, num_keys, num_tokens):
     """Re-index scores of target rows from distance to key.
 
-    Each row is shifted by its own position: the target at token t has its
-    score for key k in column T - t + k.
+    Each row is shifted by the position of its target: the score of a target at
+    token t for key k is in column T - t + k.
 
     Args:
-        scores: tensor of shape [..., P, R], R = K + T, or less if sizes are
-            ints: keys at missing distances get 0.
+        scores: tensor of shape [..., P, R] with R = K + T. If all sizes are
+            ints, R may be smaller; keys at missing distances get the score 0.
         target_positions: int32 tensor of shape [..., P], values in [0, T).
-        num_keys, num_tokens: ints, or scalars of the backend, K and T.
+        num_keys, num_tokens: ints or scalar tensors, K and T.
 
     Returns:
         tensor of shape [..., P, K].
@@ -88,18 +88,18 @@ def relative_shift_targets(scores, target_positions, num_keys, num_tokens):
 def relative_shift_targets_transpose(
     scores, target_positions, num_tokens, num_distances
 ):
-    """Re-index target scores from key to distance, the gradient of the shift.
+    """Re-index target scores from key to distance: the gradient of the shift.
 
     Args:
         scores: tensor of shape [..., P, K].
         target_positions: int32 tensor of shape [..., P], values in [0, T).
-        num_tokens, num_distances: ints, or scalars of the backend, T and R.
+        num_tokens, num_distances: ints or scalar tensors, T and R.
 
     Returns:
         tensor of shape [..., P, R], 0 at distances without a key.
     """
     *batch, num_keys = sizes_of(scores)
-    # A shift to the right is a shift to the left of padded rows.
+    # A shift to the right equals padding on the left and a shift to the left.
     room = num_tokens
     if isinstance(num_tokens, int):
         room = 2 ** _num_bits(num_tokens)
@@ -113,24 +113,25 @@ def relative_shift_targets_transpose(
 
 
 def _num_bits(count):
-    """int, bits that the numbers below `count` need."""
+    """Number of bits of the largest number below `count`, int."""
     return (count - 1).bit_length()
 
 
 def _shift_left(rows, amount, num_amounts, width):
     """Shift row p to the left by `amount[p]` columns.
 
-    Shifts by the bits of the amount, largest first, so that rows soon get
-    shorter. Each step selects between two slices, which compilers fuse; a
-    gather of single elements takes twice the time on a CPU and moves many
-    times the bytes on a TPU.
+    The function shifts once for each bit of the amount. The largest bit comes
+    first, because the rows get shorter with each step. Each step selects
+    between two slices, and compilers fuse this selection. A gather of single
+    elements takes twice the time on a CPU and moves many times the bytes on a
+    TPU.
 
     Args:
         rows: tensor of shape [..., P, W].
-        amount: int32 tensor of shape [..., P], in [0, num_amounts).
-        num_amounts: int, or a scalar of the backend if lengths are not known
-            before the call, as in exports; then a gather is used.
-        width: int or scalar, columns of the result.
+        amount: int32 tensor of shape [..., P], values in [0, num_amounts).
+        num_amounts: int, or a scalar tensor if lengths are not known before the
+            call, as in exports. With a scalar tensor a gather is used.
+        width: int or scalar tensor, number of columns of the result.
 
     Returns:
         tensor of shape [..., P, width].
@@ -148,7 +149,8 @@ def _shift_left(rows, amount, num_amounts, width):
     steps = [2**bit for bit in reversed(range(num_bits))]
     amount = ops.expand_dims(amount, -1)
     has_bit = ops.bitwise_and(amount, np.array(steps, "int32")) != 0
-    # One split of all bits: an operation for each bit would slow down tracing.
+    # A single operation splits all bits, because an operation for each bit
+    # would slow down tracing.
     of_steps = ops.split(has_bit, num_bits, axis=-1) if steps else ()
     for step, of_step in zip(steps, of_steps, strict=True):
         rest = width + step - 1

@@ -1,13 +1,12 @@
 """Scores and softmax of some heads, and their gradients.
 
-For the kernel `memory_efficient`; `kernels/plain.py` has the equations (a) to
-(d) of the paper, one line each.
-
-The functions are plain array operations. The leading axes hold all heads of all
-examples, or a few heads of one.
+The kernel `memory_efficient` uses these functions. They are plain array
+operations. Their leading axes hold all heads of all examples, or a few heads of
+one example. `kernels/plain.py` has the paper's terms (a) to (d), a line for
+each.
 
 Shapes: B batch, T tokens, K keys, P targets, Q = T + P rows, H head dim,
-R = K + T distances, S tokens of a block; "..." are the axes of examples and
+R = K + T distances, S tokens of a block. "..." are the axes of examples and
 heads.
 """
 
@@ -30,20 +29,21 @@ MASKED_SCORE = -1e30
 
 
 class HeadInputs(NamedTuple):
-    """Tensors that scores and values are computed from, all with gradients.
+    """Inputs of attention for some heads, all with gradients.
 
     Attributes:
-        content_query: float tensor of shape [..., Q, H], the queries plus the
-            content bias u, scaled.
-        position_query: float tensor of shape [..., Q, H], the queries plus the
-            position bias v, scaled.
+        content_query: float tensor of shape [..., Q, H], the scaled sum of the
+            query and the content bias u.
+        position_query: float tensor of shape [..., Q, H], the scaled sum of the
+            query and the position bias v.
         segment_difference: float tensor of shape [..., Q], the score of a key
-            in a different segment minus its score in the same one.
+            in a different segment minus its score in the same segment.
         key, value: float tensors of shape [..., K, H].
-        position_blocks: float tensor of shape [..., T / S, K + S, H], projected
-            distances, see `distances.make_position_blocks`.
-        position: float tensor of shape [..., R, H], all projected distances, or
-            as many first ones as targets need.
+        position_blocks: float tensor of shape [..., T / S, K + S, H], the
+            projected distances of the content rows, in blocks, see
+            `distances.make_position_blocks`.
+        position: float tensor of shape [..., R, H], the projected distances of
+            the targets. R is smaller if targets do not need the last distances.
     """
 
     content_query: Any
@@ -56,19 +56,19 @@ class HeadInputs(NamedTuple):
 
 
 def score_dtype(dtype):
-    """Type of scores and softmax.
+    """Return the type of scores and softmax.
 
     Args:
-        dtype: str or dtype, of the keys and values.
+        dtype: str or dtype, type of the keys and values.
 
     Returns:
-        str, "float32"; "float64" for float64.
+        str, "float64" if `dtype` is float64, else "float32".
     """
     return "float64" if dtype == "float64" else "float32"
 
 
 def segment_difference(inputs):
-    """Score of a key in a different segment minus its score in the same one.
+    """Score of a key in a different segment minus the score in the same one.
 
     Args:
         inputs: AttentionInputs.
@@ -84,12 +84,12 @@ def segment_difference(inputs):
 
 
 def _scores(inputs, rules):
-    """[..., Q, K], `MASKED_SCORE` at masked keys."""
+    """Compute the scores, [..., Q, K]; masked keys get `MASKED_SCORE`."""
     num_keys = sizes_of(inputs.key)[-2]
     # (a) + (c), ...qh,...kh->...qk
     scores = _product(inputs.content_query, inputs.key)
-    # (b) + (d) by distance, ...qh,...rh->...qr, then by key: tokens in blocks,
-    # each target row by itself
+    # (b) + (d), ...qh,...rh->...qr by distance, then shifted to keys. Content
+    # rows are shifted in blocks, each target row by its own position.
     tokens, targets = _split_rows(inputs.position_query, inputs, rules)
     position_scores = _join_blocks(
         relative_shift(_product(tokens, inputs.position_blocks), num_keys)
@@ -119,21 +119,24 @@ def _scores(inputs, rules):
 
 
 def signed_weights(inputs, rules, largest=None):
-    """Unnormalised softmax with the dropout mask in the sign bit.
+    """Compute the softmax's weights, with the dropout mask in the sign bit.
+
+    The weights are exp(scores - largest), not yet divided by their sum. A
+    weight that dropout drops is negative.
 
     Args:
         inputs: HeadInputs.
         rules: AttentionRules.
-        largest: tensor of shape [..., Q] of `score_dtype`, the largest score
-            of each row, if known. Default None.
+        largest: tensor of shape [..., Q], the largest score of each row, its
+            type is `score_dtype`. None (default) if it is not known.
 
     Returns:
-        (tensor of shape [..., Q, K] of `score_dtype`, exp(scores - largest),
-        negative where dropout drops it; `largest`).
+        (weights of shape [..., Q, K], `largest`); the type of both is
+        `score_dtype`.
     """
     scores = _scores(inputs, rules)
     if largest is None:
-        # Without `initial`, Keras refuses a batch without rows.
+        # Without `initial` Keras would refuse a batch without rows.
         largest = ops.max(scores, axis=-1, initial=MASKED_SCORE)
     weights = ops.exp(scores - ops.expand_dims(largest, -1))
     if rules.drops:
@@ -142,39 +145,40 @@ def signed_weights(inputs, rules, largest=None):
 
 
 def attend_heads(weights, largest, value, rules):
-    """Apply the softmax to the values.
+    """Multiply the values by the softmax's probabilities.
 
     Args:
-        weights, largest: of `signed_weights`.
+        weights, largest: results of `signed_weights`.
         value: float tensor of shape [..., K, H].
         rules: AttentionRules.
 
     Returns:
-        (float tensor of shape [..., Q, H]; tensor of shape [..., Q] of
-        `score_dtype`, the factor that makes the kept weights of a row
-        probabilities).
+        (attended values of shape [..., Q, H], factor of shape [..., Q]). The
+        factor turns the kept weights of a row into probabilities. Its type is
+        `score_dtype`.
     """
     kept = _kept(weights, rules)
     total = ops.sum(kept, axis=-1)
     if rules.drops:
-        # The sum without signs, from two tensors that exist anyway.
+        # The sum of the absolute weights, computed from two tensors that exist
+        # anyway.
         total = 2 * total - ops.sum(weights, axis=-1)
     factor = rules.scale / total
     if rules.mask is not None:
-        # If all keys of a row are masked its softmax would be uniform, but no
-        # information may pass through it.
+        # If all keys of a row are masked, its softmax would be uniform. A
+        # factor of 0 keeps the masked values out of the result.
         factor = ops.where(largest > MASKED_SCORE / 2, factor, 0.0)
     if _overflows(value.dtype):
         kept = ops.cast(kept * ops.expand_dims(factor, -1), value.dtype)
         return ops.matmul(kept, value), factor
-    # Dividing H numbers per row is cheaper than dividing K.
+    # Scaling the H values of a row is cheaper than scaling its K weights.
     attended = ops.matmul(ops.cast(kept, value.dtype), value)
     factor_of_row = ops.expand_dims(ops.cast(factor, value.dtype), -1)
     return attended * factor_of_row, factor
 
 
 def _overflows(dtype):
-    """Whether a sum of values could overflow before its division."""
+    """Whether a weighted sum of values could overflow before the division."""
     return dtype == "float16"
 
 
@@ -187,22 +191,23 @@ def _kept(weights, rules, zero=0):
 
 
 def attention_gradient(inputs, rules, weights, factor, mean, upstream):
-    """Gradients of all inputs of some heads.
+    """Compute the gradients of all inputs of some heads.
 
     Args:
         inputs: HeadInputs.
         rules: AttentionRules.
-        weights: tensor of shape [..., Q, K], of `signed_weights`.
-        factor: tensor of shape [..., Q], of `attend_heads`.
-        mean: tensor of shape [..., Q], the sum of upstream x output.
-        upstream: float tensor of shape [..., Q, H].
+        weights: tensor of shape [..., Q, K], result of `signed_weights`.
+        factor: tensor of shape [..., Q], result of `attend_heads`.
+        mean: tensor of shape [..., Q], the sum of upstream * output over H.
+        upstream: float tensor of shape [..., Q, H], the gradient of the
+            attended values.
 
     Returns:
-        HeadInputs, the gradients.
+        HeadInputs of the gradients.
     """
-    # An opaque zero. With a literal 0, XLA would reuse the forward pass's
-    # max(weights, 0) and keep that [B, N, Q, K] tensor alive until the
-    # backward pass, doubling memory.
+    # A zero that XLA does not recognise. With a literal 0, XLA would reuse the
+    # forward pass's max(weights, 0) and keep this [B, N, Q, K] tensor until the
+    # backward pass, which doubles memory.
     zero = ops.minimum(ops.abs(mean[..., :1, None]), 0)
     kept = _kept(weights, rules, zero)
     if _overflows(upstream.dtype):
@@ -213,7 +218,8 @@ def attention_gradient(inputs, rules, weights, factor, mean, upstream):
     kept_gradient = ops.cast(_product(upstream, inputs.value), factor.dtype)
     mean = ops.expand_dims(mean * factor / rules.scale, -1)
     gradient = kept * kept_gradient - _without_sign(weights, rules) * mean
-    gradient = ops.cast(gradient, inputs.key.dtype)  # of the scores
+    # From here on, `gradient` is the gradient of the scores.
+    gradient = ops.cast(gradient, inputs.key.dtype)
     if rules.other_segment is None:
         segment_gradient = ops.zeros_like(inputs.segment_difference)
     else:
@@ -238,7 +244,7 @@ def attention_gradient(inputs, rules, weights, factor, mean, upstream):
 
 
 def _position_gradients(score_gradient, inputs, rules):
-    """Gradients of `position_query`, `position_blocks` and `position`."""
+    """Compute the gradients of the three inputs of the position scores."""
     token_gradient, target_gradient = _split_rows(score_gradient, inputs, rules)
     tokens, targets = _split_rows(inputs.position_query, inputs, rules)
     query, blocks = _backward_product(
@@ -267,27 +273,30 @@ def _position_gradients(score_gradient, inputs, rules):
 
 
 def _backward_product(gradient, rows, distances, by_distance, shifts=None):
-    """Gradients of both factors of position scores by key.
+    """Compute the gradients of the two factors of shifted position scores.
 
     Args:
-        gradient: tensor of shape [..., S, K], of the shifted scores.
+        gradient: tensor of shape [..., S, K], the gradient of the shifted
+            scores.
         rows: tensor of shape [..., S, H], the first factor.
-        distances: tensor of shape [..., W, H], the second factor; its first
-            axis may be 1 if the first axis of `rows` is B.
-        by_distance: function from (tensor of shape [..., S, K], `shifts`) to a
-            tensor [..., S, W], the transpose of the relative shift.
-        shifts: tensor of shape [..., S], or None.
+        distances: tensor of shape [..., W, H], the second factor. The length of
+            its first axis may be 1 where the first axis of `rows` is B.
+        by_distance: function of (tensor of shape [..., S, K], `shifts`) that
+            returns a tensor of shape [..., S, W]: the transpose of the relative
+            shift.
+        shifts: tensor of shape [..., S], or None (default).
 
     Returns:
-        (tensor of the shape of `rows`, tensor of the shape of `distances`).
+        (gradient of `rows`, gradient of `distances`).
     """
     if not begins_with_one(distances) or begins_with_one(gradient):
         scores = by_distance(gradient, shifts)
         return ops.matmul(scores, distances), _transposed_product(scores, rows)
-    # One product for the rows of all examples: in a batch of products, the
-    # gradient of the distances would be [B, ..., W, H] before its sum. The axis
-    # of examples moves after the shift: XLA computes both in one pass over the
-    # scores. The other order takes longer on a CPU.
+    # A single product computes the rows of all examples. In a batch of
+    # products, the gradient of the distances would have the shape
+    # [B, ..., W, H] before the sum over examples. The axis of examples is moved
+    # after the shift, because XLA then computes shift and move in one pass over
+    # the scores. The other order takes longer on a CPU.
     scores = by_distance(gradient, shifts)
     scores = _examples_as_rows(ops.moveaxis(scores, 0, -3))
     row_gradient = ops.matmul(scores, distances)
@@ -298,13 +307,17 @@ def _backward_product(gradient, rows, distances, by_distance, shifts=None):
 
 
 def _examples_as_rows(tensor):
-    """[..., B, S, X] -> [1, ..., B * S, X]."""
+    """Merge examples and rows: [..., B, S, X] -> [1, ..., B * S, X]."""
     *batch, batch_size, num_rows, width = sizes_of(tensor)
     return ops.reshape(tensor, [1, *batch, batch_size * num_rows, width])
 
 
 def _split_rows(rows, inputs, rules):
-    """[..., Q, X] -> tokens [..., T / S, S, X], targets [..., P, X] or None."""
+    """Split rows [..., Q, X] into content rows in blocks, and target rows.
+
+    Returns:
+        (tokens [..., T / S, S, X], targets [..., P, X] or None).
+    """
     num_blocks, width, _ = sizes_of(inputs.position_blocks)[-3:]
     size = width - sizes_of(inputs.key)[-2]
     *batch, num_rows, length = sizes_of(rows)
@@ -318,27 +331,28 @@ def _split_rows(rows, inputs, rules):
 
 
 def _join_blocks(tokens):
-    """[..., T / S, S, X] -> [..., T, X]."""
+    """Merge the blocks of content rows: [..., T / S, S, X] -> [..., T, X]."""
     *batch, num_blocks, size, width = sizes_of(tokens)
     return ops.reshape(tokens, [*batch, num_blocks * size, width])
 
 
 def _product(rows, columns):
-    """...qh,...kh->...qk"""
+    """Multiply rows by columns: ...qh,...kh->...qk."""
     *batch, num_columns, width = sizes_of(columns)
     if all(isinstance(size, int) and size == 1 for size in batch):
-        # A single matrix is multiplied by all rows at once. Broadcast as a
-        # batch, it makes oneDNN in TensorFlow 2.20 write out of bounds: models
-        # of one head got wrong numbers, or crashed.
+        # A single matrix is multiplied by all rows at once. If the matrix is
+        # broadcast as a batch, oneDNN in TensorFlow 2.20 writes out of bounds:
+        # models of one head got wrong numbers, or crashed.
         matrix = ops.reshape(columns, [num_columns, width])
         return ops.tensordot(rows, matrix, [[-1], [-1]])
     return ops.einsum("...qh,...kh->...qk", rows, columns)
 
 
 def _transposed_product(scores, rows):
-    """...qk,...qh->...kh"""
-    # Transposing the narrow factor and the narrow result instead of the scores
-    # takes 0.6 of the time on a CPU. The extra axis in between keeps XLA from
-    # undoing it: XLA folds a transposition into the product before it.
+    """Multiply transposed scores by rows: ...qk,...qh->...kh."""
+    # Transposing the narrow factor and the narrow result, instead of the
+    # scores, takes 0.6 of the time on a CPU. XLA would undo this, by folding
+    # the transposition of the result into the product. The extra axis between
+    # them prevents it.
     product = ops.expand_dims(ops.einsum("...qh,...qk->...hk", rows, scores), 0)
     return ops.squeeze(ops.swapaxes(product, -1, -2), 0)

@@ -1,1 +1,1 @@
-"""The kernels of `fused` for a GPU and a TPU, written in JAX's Pallas."""
+"""Fused attention kernels for GPUs and TPUs, written in JAX's Pallas."""

@@ -1,14 +1,16 @@
-"""Attention on a GPU, by Triton, without scores by key in memory.
+"""Fused attention on a GPU, by Triton, without scores by key in memory.
 
 The forward kernel keeps one logarithm for each row, and the gradient kernels
-recompute the scores. XLA computes the scores by distance as ordinary products;
-the kernels read them at addresses that include the relative shift.
+recompute the scores. XLA computes the scores by distance as ordinary matrix
+products. The kernels read these scores at addresses that include the relative
+shift.
 
-Content rows and targets are two calls, because targets lie anywhere.
+Content rows and targets are computed by separate calls, because targets may be
+anywhere in the segment.
 
-Shapes: B batch, T tokens, K keys, P targets, Q rows, N heads, H head dim, R = K
-+ T distances; content has J = T / S blocks of S rows, each with W = K + S
-distances; X rows and Y keys of a tile.
+Shapes: B batch, T tokens, K keys, P targets, Q rows, N heads, H head dim,
+R = K + T distances. Content has J = T / S blocks of S rows, each block with
+W = K + S distances. A tile has X rows and Y keys.
 """
 
 import functools
@@ -29,34 +31,37 @@ from xlnet_tf.model.kernels.pallas.gpu_kernels import forward_kernel
 from xlnet_tf.model.kernels.pallas.gpu_kernels import key_gradients_kernel
 from xlnet_tf.model.kernels.pallas.gpu_kernels import query_gradients_kernel
 
-# Rows and keys of a tile. Tiles of targets have fewer rows, because targets are
-# padded to whole tiles.
+# Number of rows and of keys of a tile. Tiles of targets have fewer rows,
+# because targets are padded to whole tiles.
 _TILE_ROWS, _TILE_KEYS, _TILE_TARGETS = 64, 64, 32
 _HEAD_DIMS = (16, 32, 64, 128)
-# Triton's products need Ampere's tensor cores.
+# Compute capability of Ampere. Triton's products need its tensor cores.
 _LEAST_CAPABILITY = 8
-# Addresses in a head's scores by distance are int32.
+# Limit of a head's scores by distance, whose addresses are int32.
 _MOST_ADDRESSES = 2**31
 _WARPS = 4
-# Pipeline stages of a program's loop, by kernel: with more than one it loads
-# ahead. The gradients of keys leave no registers for that.
+# Number of pipeline stages of a program's loop. With more than one stage the
+# loop loads ahead. The gradients of keys leave no registers for loading ahead.
 _STAGES = {"rows": 3, "keys": 1}
-# Largest size of a tile's row, in bytes, for which shared memory has room to
-# load ahead.
+# Largest size in bytes of a tile's row with which shared memory has room for
+# loading ahead.
 _WIDE = 128
-# More scores by distance than this are recomputed for the gradient.
+# Largest number of scores by distance that is kept for the gradient. More
+# scores are recomputed.
 _MOST_KEPT = 2**28
 
 
 class _Rows(NamedTuple):
-    """Tensors of some rows.
+    """Inputs of the kernels that belong to rows.
 
     Attributes:
-        query, position_query: [B, Q, N, H], plus the content or the position
-            bias, scaled.
-        difference: float32 [B, N, Q].
+        query: [B, Q, N, H], the scaled sum of the query and the content bias.
+        position_query: [B, Q, N, H], the scaled sum of the query and the
+            position bias.
+        difference: float32 [B, N, Q], see `segment_difference`.
         hashes: uint32 [B, N, Q], or [1, 1, Q] without dropout.
-        visible, other: uint32 [B or 1, K / 32, Q].
+        visible, other: uint32 [B or 1, K / 32, Q], a bit for each key, see
+            `_words`.
     """
 
     query: Any
@@ -67,7 +72,7 @@ class _Rows(NamedTuple):
     other: Any
 
     def between(self, begin, end):
-        """_Rows from `begin` to `end`."""
+        """Return the rows from `begin` to `end`."""
         return _Rows(
             self.query[:, begin:end],
             self.position_query[:, begin:end],
@@ -75,7 +80,7 @@ class _Rows(NamedTuple):
         )
 
     def filled(self, multiple):
-        """_Rows, padded with zeros to a multiple of so many rows."""
+        """Pad with zeros to a multiple of `multiple` rows."""
         missing = -self.query.shape[1] % multiple
 
         def fill(tensor, axis):
@@ -91,12 +96,12 @@ class _Rows(NamedTuple):
 
 
 def why_unsupported(query_shape, num_tokens, num_keys, dtype):
-    """Return why the kernels or the GPU cannot compute it, as str, or None.
+    """Return the reason why the kernels cannot compute a call, str, or None.
 
     Args:
-        query_shape: ints B, N, Q and H.
+        query_shape: tuple of ints, (B, N, Q, H).
         num_tokens, num_keys: ints, T and K.
-        dtype: str.
+        dtype: str, type of the query.
     """
     *_, num_rows, head_dim = query_shape
     if jax.__version_info__ < (0, 10):
@@ -121,7 +126,7 @@ def why_unsupported(query_shape, num_tokens, num_keys, dtype):
 
 
 def _capability():
-    """Compute capability of an NVIDIA GPU, float; infinite for others."""
+    """Return the compute capability of an NVIDIA GPU; infinity for others."""
     device = jax.devices()[0]
     try:
         return float(device.compute_capability)
@@ -138,14 +143,15 @@ def attend(inputs, rules, interpret=False):
         interpret: bool, whether to compute without a GPU.
 
     Returns:
-        [B, N, Q, H]. A row that may attend to nothing gets zeros.
+        [B, N, Q, H]. A row that may attend to no key gets zeros.
     """
     num_rows, head_dim = inputs.query.shape[2:]
     hashes = jnp.zeros((1, 1, num_rows), jnp.uint32)
     if rules.seed is not None and rules.dropout:
         hashes = hash_rows(inputs.query.shape[:3], rules.seed)[..., 0]
     scale = head_dim**-0.5
-    # The order of the projections; the compiler removes double transpositions.
+    # The axes get the order that they have in the projections. The compiler
+    # removes the double transposition.
     query, key, value = (
         x.swapaxes(1, 2) for x in (inputs.query, inputs.key, inputs.value)
     )
@@ -176,13 +182,13 @@ def attend(inputs, rules, interpret=False):
 
 
 def _with_bias(query, bias):
-    """[B, Q, N, H] + [N, H]; the gradient of the bias is a float32 sum."""
+    """Add a bias [N, H] to the query, with a float32 sum as its gradient."""
     wide = jnp.broadcast_to(bias.astype(jnp.float32), query.shape)
     return query + wide.astype(query.dtype)
 
 
 def _difference(query, bias, direction):
-    """`segment_difference` of [B, Q, N, H], float32 [B, N, Q]."""
+    """Compute `segment_difference` for a query [B, Q, N, H], as [B, N, Q]."""
     of_rows = jnp.einsum(
         *("bqnh,nh->bnq", query, direction),
         preferred_element_type=jnp.float32,
@@ -192,7 +198,7 @@ def _difference(query, bias, direction):
 
 
 def _words(mask, num_rows):
-    """Bits of a mask [B or 1, Q, K], uint32 [B or 1, K / 32, Q]."""
+    """Pack a mask [B or 1, Q, K] into bits, uint32 [B or 1, K / 32, Q]."""
     if mask is None:
         return jnp.zeros((1, 1, num_rows), jnp.uint32)
     bits = mask.reshape((*mask.shape[:2], -1, BITS)).astype(jnp.uint32)
@@ -214,22 +220,22 @@ def _sizes(key, rules, interpret, **others):
 
 
 def _content(rows, key, value, position, rules, interpret):
-    """Attended values of the content rows, [B, T, N, H]."""
+    """Compute the attended values of the content rows, [B, T, N, H]."""
     batch_size, num_tokens, num_heads, head_dim = rows.query.shape
     num_keys = key.shape[1]
-    # Whole tiles only.
+    # A block consists of whole tiles.
     size = 2 * _TILE_ROWS if num_tokens % (2 * _TILE_ROWS) == 0 else _TILE_ROWS
     blocks = make_position_blocks(position, num_tokens, num_keys, size)
     num_blocks, width = blocks.shape[2:4]
-    # Rows of all examples with the same distances lie together, so that one
-    # product gives the gradient of the distances.
+    # Rows of all examples with the same distances are adjacent, so that a
+    # single product gives the gradient of the distances.
     position_query = rows.position_query.reshape(
         (batch_size, num_blocks, size, num_heads, head_dim)
     ).transpose((3, 1, 0, 2, 4))
     early_rows = rules.first_half_length
     early_keys = num_keys - num_tokens + early_rows
     if early_rows % _TILE_ROWS:
-        early_rows = 0  # The mask hides the same keys.
+        early_rows = 0  # Only the mask hides the late keys then.
     sizes = _sizes(
         *(key, rules, interpret),
         num_rows=num_tokens,
@@ -239,8 +245,8 @@ def _content(rows, key, value, position, rules, interpret):
         early_keys=early_keys if early_rows else num_keys,
         tile_rows=_TILE_ROWS,
     )
-    # A row reads its block's distances one column to the left of the row before
-    # it.
+    # Each row reads the distances of its block one column further left than the
+    # row before it.
     row = jnp.arange(num_tokens, dtype=jnp.int32) % size
     return _attended(sizes)(
         *(rows.query, rows.difference, key, value, position_query),
@@ -251,7 +257,7 @@ def _content(rows, key, value, position, rules, interpret):
 
 
 def _targets(rows, key, value, position, rules, interpret):
-    """Attended values of the targets, [B, P, N, H]."""
+    """Compute the attended values of the targets, [B, P, N, H]."""
     num_targets, num_distances = rows.query.shape[1], position.shape[2]
     rows = rows.filled(_TILE_TARGETS)
     num_rows, num_tokens = rows.query.shape[1], num_distances - key.shape[1]
@@ -261,7 +267,7 @@ def _targets(rows, key, value, position, rules, interpret):
     sizes = _sizes(
         *(key, rules, interpret),
         num_rows=num_rows,
-        # One block for all targets.
+        # All targets are in one block.
         rows_of_block=num_rows,
         unused_distances=num_tokens,
         early_rows=0,
@@ -279,10 +285,15 @@ def _targets(rows, key, value, position, rules, interpret):
 
 
 def _by_example(distances, rules):
-    """[1 or 2, N, J, W, H] -> [N, J, W, H], or [B, N, J, W, H] by direction."""
+    """Select each example's distances, [1 or 2, N, J, W, H], by its direction.
+
+    Returns:
+        [B, N, J, W, H], or [N, J, W, H] if no row is reversed.
+    """
     if rules.is_reversed is None:
         return distances[0]
-    # A product, because the gradient of a look-up is summed in no fixed order.
+    # A product selects the distances, because the gradient of a look-up is
+    # summed in no fixed order.
     directions = jnp.stack([~rules.is_reversed, rules.is_reversed], axis=1)
     return jnp.einsum(
         "bd,dnjwh->bnjwh", directions.astype(distances.dtype), distances
@@ -291,16 +302,17 @@ def _by_example(distances, rules):
 
 @functools.cache
 def _attended(sizes):
-    """Function of tensors, differentiable in the first six.
+    """Make the function that computes attended values, for calls of some sizes.
 
-    Arguments of the function:
-        query: [B, Q, N, H], plus the content bias, scaled.
-        difference: float32 [B, N, Q].
+    The function is differentiable in its first six arguments:
+        query: [B, Q, N, H], the scaled sum of the query and the content bias.
+        difference: float32 [B, N, Q], see `segment_difference`.
         key, value: [B, K, N, H].
-        position_query: [N, J, B, S, H], plus the position bias, scaled.
-        distances: [N, J, W, H], projected, or [B, N, J, W, H].
-        starts: int32 [B or 1, Q], address in its block of a row's score by
-            distance for key 0.
+        position_query: [N, J, B, S, H], the scaled sum of the query and the
+            position bias.
+        distances: [N, J, W, H] or [B, N, J, W, H], the projected distances.
+        starts: int32 [B or 1, Q], address of a row's score for key 0 among the
+            scores by distance of the row's block.
         visible, other: uint32 [B or 1, K / 32, Q], a bit for each key.
         hashes: uint32 [B or 1, N or 1, Q].
 
@@ -326,8 +338,8 @@ def _attended(sizes):
         ).swapaxes(1, 2)
         rows = position_query.size // position_query.shape[-1]
         if rows * distances.shape[-2] > _MOST_KEPT:
-            # The compiler would merge equal products and keep the result; the
-            # barrier makes them unequal.
+            # Without the barrier, the compiler would merge this product with
+            # the equal product of the forward pass, and keep the result.
             position_query, upstream = jax.lax.optimization_barrier(
                 (position_query, upstream)
             )
@@ -349,7 +361,7 @@ def _attended(sizes):
 
 
 def _scores_by_distance(position_query, distances):
-    """[N, J, B, S, H] x [N, J, W, H] or [B, N, J, W, H] -> [N, J, B, S x W]."""
+    """Compute the scores by distance of all blocks, [N, J, B, S * W]."""
     equation = "njbsh,njwh->njbsw"
     if distances.ndim == 5:
         equation = "njbsh,bnjwh->njbsw"
@@ -412,7 +424,7 @@ def _call(kernel, name, specs, operand_specs, result_specs, results):
     return pl.pallas_call(
         functools.partial(kernel, sizes=sizes),
         name=name,
-        # Programs that run at the same time share a head, or else an example.
+        # Programs that run at the same time share a head, otherwise an example.
         grid=(specs.num_tiles, num_heads, batch_size),
         in_specs=operand_specs,
         out_specs=result_specs,
@@ -425,7 +437,8 @@ def _call(kernel, name, specs, operand_specs, result_specs, results):
     )
 
 
-# Axes of an operand: block size, and index of a program's block.
+# An axis of an operand has a pair: the block's size, and the index of the
+# program's block.
 _WHOLE = None
 _EXAMPLE = (None, lambda tile, head, example: example)
 _HEAD = (None, lambda tile, head, example: head)
@@ -436,15 +449,15 @@ def _tile(size):
 
 
 class _Specs:
-    """Blocks of operands for a program of a grid of tiles, heads, examples.
+    """Block specs of the operands, for a grid of tiles, heads and examples.
 
     Args:
         sizes: Sizes.
-        computes: str, "rows" to compute X rows from all keys, or "keys" to
-            compute Y keys from all rows.
+        computes: str, "rows" if a program computes X rows from all keys, or
+            "keys" if a program computes Y keys from all rows.
 
     Attributes:
-        num_tiles: int, of the rows or the keys.
+        num_tiles: int, number of tiles of the rows or of the keys.
     """
 
     def __init__(self, sizes, computes):
@@ -465,7 +478,7 @@ class _Specs:
             )
 
     def inputs(self, inputs):
-        """list of pl.BlockSpec of Inputs."""
+        """Return the specs of all Inputs, list of pl.BlockSpec."""
         return [
             self.rows(inputs.query),
             self.numbers(inputs.difference),
@@ -479,33 +492,36 @@ class _Specs:
         ]
 
     def rows(self, tensor):
-        """Tile of a tensor [B, Q, N, H]."""
+        """Return the spec of a tensor of rows, [B, Q, N, H]."""
         return _spec(tensor, _EXAMPLE, self._rows, _HEAD, _WHOLE)
 
     def keys(self, tensor):
-        """Tile of a tensor [B, K, N, H]."""
+        """Return the spec of a tensor of keys, [B, K, N, H]."""
         return _spec(tensor, _EXAMPLE, self._keys, _HEAD, _WHOLE)
 
     def numbers(self, tensor):
-        """Tile of a tensor [B or 1, N or 1, Q]."""
+        """Return the spec of a number for each row, [B or 1, N or 1, Q]."""
         return _spec(tensor, _EXAMPLE, _HEAD, self._rows)
 
     def by_distance(self, tensor):
-        """Block of a tensor [N, J, B, S x W]."""
+        """Return the spec of the scores by distance, [N, J, B, S * W]."""
         return _spec(tensor, _HEAD, self._blocks, _EXAMPLE, _WHOLE)
 
     def starts(self, tensor):
-        """Tile of a tensor [B or 1, Q]."""
+        """Return the spec of the addresses for key 0, [B or 1, Q]."""
         return _spec(tensor, _EXAMPLE, self._rows)
 
     def words(self, tensor):
-        """Tile of a tensor [B or 1, K / 32, Q], or [1, 1, Q] without mask."""
+        """Return the spec of a mask's bits, [B or 1, K / 32, Q].
+
+        Without a mask the tensor has the shape [1, 1, Q].
+        """
         words = self._words if tensor.shape[1] > 1 else _WHOLE
         return _spec(tensor, _EXAMPLE, words, self._rows)
 
 
 def _spec(tensor, *axes):
-    """pl.BlockSpec; an axis of length 1 is the same for all programs."""
+    """Make a pl.BlockSpec; all programs share an axis of length 1."""
 
     def first(tile, head, example):
         return 0

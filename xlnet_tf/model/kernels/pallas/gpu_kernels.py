@@ -1,17 +1,17 @@
-"""Bodies of the Pallas kernels for a GPU: forward, and two gradients.
+"""Pallas kernels of attention for a GPU: a forward and two gradient kernels.
 
-A forward program computes some rows of a head, tile by tile of their keys. A
-program for the gradients of keys and values computes some keys, tile by tile of
-the rows, and writes the gradient of the scores. A third kernel computes the
-gradient of the queries from it. No two programs add to one sum, so that results
-do not depend on their order.
+A forward program computes some rows of a head and loops over tiles of keys. The
+first gradient kernel computes the gradients of some keys and values, loops over
+tiles of rows, and writes the gradient of the scores. The second gradient kernel
+computes the gradient of the queries from the gradient of the scores. No two
+programs add to the same sum, so results do not depend on the programs' order.
 
-`plain.py` has the equations. Scores by distance come from memory. The relative
-shift is part of the address and costs nothing: a row's score for key k is at
-`start + k`.
+`plain.py` has the equations. The kernels read the scores by distance from
+memory. The relative shift takes no time, because it is part of the address: a
+row's score for key k is at the address `start + k`.
 
-Shapes: Q rows, K keys, H head dim; X rows and Y keys of a tile; J blocks, each
-with F scores by distance for all its rows.
+Shapes: Q rows, K keys, H head dim. A tile has X rows and Y keys. There are J
+blocks, each with F scores by distance for all rows of the block.
 """
 
 from typing import Any
@@ -25,21 +25,22 @@ from jax.experimental.pallas import triton
 from xlnet_tf.model import dropout
 from xlnet_tf.model.kernels.scores import MASKED_SCORE
 
-# Bits of a word of masks.
+# Number of bits in a word of a mask.
 BITS = 32
 
 
 class Sizes(NamedTuple):
-    """Static sizes and settings of a call, for its kernels.
+    """Sizes and settings of a call that its kernels are compiled for.
 
     Attributes:
         num_rows, num_keys, head_dim: ints, Q, K and H.
-        rows_of_block: int, rows whose scores by distance are contiguous.
-        unused_distances: int, distances of a row without a key.
-        early_rows, early_keys: ints, the first `early_rows` rows see only the
-            first `early_keys` keys; 0 and K if unknown.
-        has_mask, has_segments: bools, whether there are such inputs.
-        dropout: float, rate on the probabilities.
+        rows_of_block: int, number of rows whose scores by distance are
+            contiguous.
+        unused_distances: int, number of a row's distances to no key.
+        early_rows, early_keys: ints. The first `early_rows` rows attend only to
+            the first `early_keys` keys. 0 and K without a first half.
+        has_mask, has_segments: bools, whether the call has a mask or segments.
+        dropout: float, dropout rate of the probabilities.
         tile_rows, tile_keys: ints, X and Y.
         interpret: bool, whether to compute without a GPU.
     """
@@ -60,32 +61,34 @@ class Sizes(NamedTuple):
 
     @property
     def width(self):
-        """int, scores by distance of a row."""
+        """Number of scores by distance of a row, int."""
         return self.num_keys + self.unused_distances
 
     @property
     def words_of_tile(self):
-        """int, words of a row's mask for the keys of a tile."""
+        """Number of words of a row's mask for the keys of a tile, int."""
         return self.tile_keys // BITS
 
 
 class Inputs(NamedTuple):
     """References to the kernels' inputs for one head of an example.
 
-    A program that computes rows gets X of the Q rows and all keys; a program
+    A program that computes rows gets X of the Q rows and all keys. A program
     that computes keys gets all rows and Y of the K keys.
 
     Attributes:
-        query: [Q, H], plus the content bias, scaled.
+        query: [Q, H], the scaled sum of the query and the content bias.
         difference: float32 [Q], the score of a key in a different segment minus
-            its score in the same one.
+            its score in the same segment.
         key, value: [K, H].
-        by_distance: [F], scores by distance for the rows of a block, or [J, F]
+        by_distance: [F], the scores by distance of a block's rows, or [J, F]
             for all blocks.
         starts: int32 [Q], address in F of a row's score for key 0.
-        visible, other: uint32 [K / 32, Q], a bit for each key: the row may
-            attend to it; it is in another segment.
-        hashes: uint32 [Q], of the dropout mask.
+        visible: uint32 [K / 32, Q], a bit for each key, 1 = the row may attend
+            to the key.
+        other: uint32 [K / 32, Q], a bit for each key, 1 = the key is in another
+            segment than the row.
+        hashes: uint32 [Q], hashes of the dropout mask's rows.
     """
 
     query: Any
@@ -100,11 +103,12 @@ class Inputs(NamedTuple):
 
 
 def forward_kernel(*references, sizes):
-    """Attended values of X rows, and the logarithm of their sum of weights.
+    """Compute the attended values of X rows.
 
     Args:
-        *references: the fields of `Inputs`; then the results `output` [X, H]
-            and `log_sum`, float32 [X].
+        *references: the fields of `Inputs`, then the results: `output` [X, H],
+            the attended values, and `log_sum`, float32 [X], the logarithm of
+            the sum of a row's weights.
         sizes: Sizes.
     """
     *references, output, log_sum = references
@@ -145,7 +149,7 @@ def forward_kernel(*references, sizes):
             jnp.zeros(sizes.tile_rows, jnp.float32),
         ),
     )
-    # A row that sees no key gets zeros and has no gradient.
+    # A row that may attend to no key gets zeros and has no gradient.
     sees = largest > MASKED_SCORE / 2
     factor = jnp.where(sees, 1 / total, 0.0)
     output[...] = (attended * factor[:, None]).astype(output.dtype)
@@ -153,14 +157,15 @@ def forward_kernel(*references, sizes):
 
 
 def key_gradients_kernel(*references, sizes):
-    """Gradients of Y keys and values, and of the scores of all rows for them.
+    """Compute the gradients of Y keys and values, and of all rows' scores.
 
     Args:
-        *references: the fields of `Inputs`; by row `upstream` [Q, H], `log_sum`
-            and `mean`, float32 [Q], the sum of upstream x output; then the
-            results `key_gradient`, `value_gradient` [Y, H] and `score_gradient`
-            [J, F], at the addresses of the scores by distance, 0 at distances
-            without a key.
+        *references: the fields of `Inputs`, then three inputs for each row:
+            `upstream` [Q, H], the gradient of the attended values; `log_sum`,
+            float32 [Q]; and `mean`, float32 [Q], the sum of upstream * output.
+            Then the results: `key_gradient` and `value_gradient` [Y, H], and
+            `score_gradient` [J, F] at the addresses of the scores by distance.
+            `score_gradient` is 0 at distances to no key.
         sizes: Sizes.
     """
     inputs = Inputs(*references[:9])
@@ -168,7 +173,7 @@ def key_gradients_kernel(*references, sizes):
     key_gradient, value_gradient, score_gradient = results
     first_key = pl.program_id(0) * sizes.tile_keys
     keys, values = inputs.key[...], inputs.value[...]
-    # Rows before this tile do not see these keys.
+    # Rows before the tile `begin` cannot attend to these keys.
     begin = 0
     if sizes.early_rows:
         is_late = (first_key >= sizes.early_keys).astype(jnp.int32)
@@ -212,7 +217,7 @@ def key_gradients_kernel(*references, sizes):
 
 
 def _clear(score_gradient, starts, first_key, begin, sizes):
-    """Zero the rows before tile `begin`, and distances without a key."""
+    """Set the gradient to 0 before tile `begin` and at distances to no key."""
     shape = (sizes.tile_rows, sizes.tile_keys)
     zeros = jnp.zeros(shape, score_gradient.dtype)
 
@@ -227,7 +232,7 @@ def _clear(score_gradient, starts, first_key, begin, sizes):
         row += jnp.arange(sizes.tile_rows, dtype=jnp.int32)
         begins = lax.rem(row, jnp.int32(sizes.rows_of_block)) * sizes.width
         column = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
-        # Some lie before the keys, the others after them.
+        # Some of these distances are before the keys, the others after them.
         is_behind = column[None, :] >= (starts[rows] - begins)[:, None]
         where = begins[:, None] + column[None, :]
         where += sizes.num_keys * is_behind.astype(jnp.int32)
@@ -235,7 +240,8 @@ def _clear(score_gradient, starts, first_key, begin, sizes):
 
     lax.fori_loop(0, begin, clear_keys, None)
     num_tiles = sizes.num_rows // sizes.tile_rows
-    # A program handles each: `why_unsupported` refuses fewer keys than tokens.
+    # Every unused distance has a program that clears it, because
+    # `why_unsupported` refuses calls with fewer keys than tokens.
     has_unused = (first_key < sizes.unused_distances).astype(jnp.int32)
     lax.fori_loop(0, num_tiles * has_unused, clear_unused, None)
 
@@ -250,11 +256,11 @@ def query_gradients_kernel(
     *,
     sizes,
 ):
-    """Gradients of X rows of the queries.
+    """Compute the gradients of the queries of X rows.
 
     Args:
         key, starts, other: references, see `Inputs`.
-        score_gradient: [F], of `key_gradients_kernel`.
+        score_gradient: [F], a result of `key_gradients_kernel`.
         query_gradient: [X, H], a result.
         difference_gradient: float32 [X], a result.
         sizes: Sizes.
@@ -290,34 +296,35 @@ def query_gradients_kernel(
 
 
 def _rows(index, sizes):
-    """pl.ds of the rows of a tile."""
+    """Return the slice of a tile's rows, pl.ds."""
     return pl.ds(index * sizes.tile_rows, sizes.tile_rows)
 
 
 def _block(rows, sizes):
-    """Index of the block of rows that holds a tile."""
-    first = jnp.asarray(rows.start, jnp.int32)  # 64 bits if JAX enables them
+    """Return the index of the block of rows that contains a tile."""
+    # `rows.start` has 64 bits if JAX's 64-bit mode is on.
+    first = jnp.asarray(rows.start, jnp.int32)
     return lax.div(first, jnp.int32(sizes.rows_of_block))
 
 
 def _num_tiles(index, sizes):
-    """Number of tiles of keys that the rows of a program may see."""
+    """Number of tiles of keys that the rows of a program may attend to."""
     count = sizes.num_keys // sizes.tile_keys
     if not sizes.early_rows:
         return count
     is_early = (index + 1) * sizes.tile_rows <= sizes.early_rows
-    # Triton has no `where` for two ints.
+    # Arithmetic, because Triton has no `where` for two ints.
     fewer = count - sizes.early_keys // sizes.tile_keys
     return count - fewer * is_early.astype(jnp.int32)
 
 
 def _product(left, right):
-    """[X, H] x [H, Y] -> float32 [X, Y], as precise as JAX's other products."""
+    """Multiply [X, H] by [H, Y] to float32, with JAX's default precision."""
     return jnp.dot(left, right, preferred_element_type=jnp.float32)
 
 
 def _addresses(starts, first_key, sizes):
-    """int32 [X, Y], addresses of a tile's scores by distance."""
+    """Compute the addresses of a tile's scores by distance, int32 [X, Y]."""
     keys = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
     return starts[:, None] + keys[None, :]
 
@@ -328,7 +335,7 @@ def _load_bits(words, rows, first_word, sizes):
     Args:
         words: reference to uint32 [words, rows], a bit for each key.
         rows: pl.ds, X rows.
-        first_word: int or scalar, the word of the first key.
+        first_word: int or scalar tensor, index of the first key's word.
         sizes: Sizes.
 
     Returns:
@@ -344,14 +351,15 @@ def _load_bits(words, rows, first_word, sizes):
 
 
 def _scores(inputs, rows, key, by_distance, first_word, sizes):
-    """Scores of a tile.
+    """Compute the scores of a tile.
 
     Args:
         inputs: Inputs.
         rows: pl.ds, X rows of `inputs`.
         key: [Y, H].
-        by_distance: [X, Y], scores by distance, of these keys.
-        first_word: int or scalar, first word of these keys in the masks.
+        by_distance: [X, Y], the position scores of the tile's rows and keys.
+        first_word: int or scalar tensor, index of the first key's word in the
+            masks.
         sizes: Sizes.
 
     Returns:
@@ -370,7 +378,7 @@ def _scores(inputs, rows, key, by_distance, first_word, sizes):
 
 
 def _drop(weights, hashes, first_key, sizes):
-    """Weights that dropout keeps, scaled; `dropout.keep_mask` of a tile."""
+    """Apply dropout to the weights of a tile, with the mask of `keep_mask`."""
     if not sizes.dropout:
         return weights
     column = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
@@ -381,7 +389,7 @@ def _drop(weights, hashes, first_key, sizes):
 
 
 def _mix(bits):
-    """The mixer of `dropout`."""
+    """Hash uint32 numbers as `xlnet_tf.model.dropout` does."""
 
     def shifted(bits, amount):
         return bits ^ lax.shift_right_logical(bits, jnp.uint32(amount))

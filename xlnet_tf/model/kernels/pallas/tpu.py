@@ -1,11 +1,11 @@
-"""Attention on a TPU, in one kernel, on Keras' JAX backend or by `jax2tf`.
+"""Fused attention on a TPU, on Keras' JAX backend or by `jax2tf`.
 
-Everything of shape [Q, K] stays in the vector memory of the chip. The forward
+All tensors of shape [Q, K] stay in the chip's vector memory (VMEM). The forward
 kernel stores nothing for the backward kernel, which recomputes the scores from
 the inputs.
 
-Rows and keys have the layout of the projections, [B, rows, N x H], so that
-nothing is transposed or padded.
+Rows and keys have the layout of the projections, [B, rows, N * H], so that no
+tensor is transposed or padded.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances.
@@ -26,18 +26,19 @@ from xlnet_tf.model.kernels.pallas.tpu_kernels import Sizes
 from xlnet_tf.model.kernels.pallas.tpu_kernels import backward_kernel
 from xlnet_tf.model.kernels.pallas.tpu_kernels import forward_kernel
 
-# Two copies of an example's codes, and blocks of scores, must fit in VMEM.
+# Limit of the scores of an example, because two copies of its codes and some
+# blocks of scores must fit in VMEM.
 _MOST_SCORES = 2**22
 _VMEM_BYTES = 96 * 2**20
 
 
 def why_unsupported(query_shape, num_tokens, num_keys, dtype):
-    """Return why the kernel cannot compute these sizes, as str, or None.
+    """Return the reason why the kernel cannot compute a call, str, or None.
 
     Args:
-        query_shape: ints B, N, Q and H.
+        query_shape: tuple of ints, (B, N, Q, H).
         num_tokens, num_keys: ints, T and K.
-        dtype: str.
+        dtype: str, type of the query.
     """
     _, num_heads, _, head_dim = query_shape
     if num_tokens % LANES or num_keys % LANES:
@@ -69,15 +70,15 @@ def attend(inputs, rules, interpret=False):
         interpret: bool, whether to compute without a TPU.
 
     Returns:
-        float tensor of shape [B, N, Q, H]. A row that may attend to nothing
-        gets zeros.
+        float tensor of shape [B, N, Q, H]. A row that may attend to no key gets
+        zeros.
     """
     query, key = inputs.query, inputs.key
     sizes = _sizes(query, key, inputs.position, rules, interpret)
     width = sizes.num_heads * sizes.head_dim
 
     def rows(tensor):
-        """[X, N, rows, H] -> [X, rows, N x H]."""
+        """Merge heads and head dim: [X, N, rows, H] -> [X, rows, N * H]."""
         tensor = ops.swapaxes(tensor, 1, 2)
         return ops.reshape(tensor, [*tensor.shape[:2], width])
 
@@ -117,7 +118,7 @@ def _sizes(query, key, position, rules, interpret):
 
 
 def _where(rules, sizes):
-    """dict of the inputs that are not float: int32 tensors or None."""
+    """Return the integer inputs other than codes, dict of int32 or None."""
 
     def int32(tensor):
         return None if tensor is None else ops.cast(tensor, "int32")
@@ -130,7 +131,7 @@ def _where(rules, sizes):
 
 
 def _codes(rules, shape):
-    """int8 [B, Q, K], mask and segment of each pair of row and key."""
+    """Encode mask and segment of each pair of row and key, int8 [B, Q, K]."""
     codes = ops.ones((), "int8")
     if rules.mask is not None:
         codes = ops.cast(rules.mask, "int8")
@@ -156,7 +157,7 @@ def _on_backend(sizes, *operands):
     call = jax2tf.convert(
         call_in_jax,
         native_serialization_platforms=["cpu" if sizes.interpret else "tpu"],
-        # Lowering may happen on a machine without a TPU.
+        # The lowering may run on a machine without a TPU.
         native_serialization_disabled_checks=[
             jax2tf.DisabledSafetyCheck.platform()
         ],
@@ -165,35 +166,39 @@ def _on_backend(sizes, *operands):
 
 
 def _in_jax(query, vectors, key, value, position, codes, where, sizes):
-    """Attended values; differentiable in the first five arguments.
+    """Compute the attended values with JAX.
+
+    The result is differentiable in the first five arguments.
 
     Args:
-        query: [B, Q, N x H].
-        vectors: float32 [4, N x H]: the biases u, v and b, and the scaled
-            difference of the segments' encodings.
-        key, value: [B, K, N x H].
-        position: [1 or 2, R, N x H], projected distances, from K downwards.
+        query: [B, Q, N * H].
+        vectors: float32 [4, N * H], the biases u, v and b, and the scaled
+            difference of the segment encodings.
+        key, value: [B, K, N * H].
+        position: [1 or 2, R, N * H], the projected distances, from K downwards.
         codes: int8 [B, Q, K], sums of VISIBLE and OTHER_SEGMENT.
         where: dict of int32 tensors: `target_positions` [B, P] or None,
             `is_reversed` [B] or None, `seed` [2] or None.
         sizes: Sizes.
 
     Returns:
-        [B, Q, N x H]. A row that may attend to nothing gets zeros.
+        [B, Q, N * H]. A row that may attend to no key gets zeros.
     """
     batch_size = query.shape[0]
     seed = jnp.zeros(2, jnp.int32) if where["seed"] is None else where["seed"]
     directions = where["is_reversed"]
     if directions is None:
         directions = jnp.zeros(batch_size, jnp.int32)
-    # Number of columns by which a target's scores are shifted, in every lane.
+    # Number of columns by which each target's scores are shifted. Every lane
+    # holds the same number.
     shifts = jnp.zeros((batch_size, 1, LANES), jnp.int32)
     if sizes.num_targets:
         shape = (batch_size, sizes.num_targets, LANES)
         columns = sizes.num_tokens - 1 - where["target_positions"]
         shifts = jnp.broadcast_to(columns[..., None], shape)
-    vectors = jnp.concatenate([vectors, jnp.zeros_like(vectors)])  # 8 sublanes
-    # The first distance, K, belongs to no key.
+    # Padded to 8 sublanes.
+    vectors = jnp.concatenate([vectors, jnp.zeros_like(vectors)])
+    # The first distance, K, is the distance to no key. It moves to the end.
     position = jnp.roll(position, -1, axis=1)
     return _attended(sizes)(
         *(query, key, value, position, vectors),
@@ -202,7 +207,10 @@ def _in_jax(query, vectors, key, value, position, codes, where, sizes):
 
 
 def _sees_early_keys_only(codes, sizes):
-    """int32 [B, T / 128], 1 = the rows of a block see only early keys."""
+    """Find blocks whose rows attend only to early keys, int32 [B, T / 128].
+
+    1 = no row of the block attends to a late key.
+    """
     batch_size, num_blocks = codes.shape[0], sizes.num_content // LANES
     if sizes.early_keys is None or not num_blocks:
         return jnp.zeros((batch_size, max(num_blocks, 1)), jnp.int32)
@@ -213,7 +221,7 @@ def _sees_early_keys_only(codes, sizes):
 
 @functools.cache
 def _attended(sizes):
-    """Function of the kernels' operands, with its gradient."""
+    """Make the differentiable function that calls the two kernels."""
 
     @jax.custom_vjp
     def attended(*operands):
@@ -234,10 +242,11 @@ def _attended(sizes):
 
 
 def _specs(sizes, is_backward):
-    """dict of the blocks of the operands and results."""
+    """Return the block specs of the operands and results, dict."""
 
     def at(place):
-        # The backward kernel sums over the batch, its inner loop.
+        # The batch is the inner loop of the backward kernel, which sums
+        # gradients over the batch.
         if is_backward:
             return lambda pair, example, *scalars: place(
                 example, pair, *scalars

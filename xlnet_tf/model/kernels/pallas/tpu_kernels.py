@@ -1,8 +1,8 @@
-"""Bodies of the Pallas kernels for a TPU: a pair of heads, block by block.
+"""Pallas kernels of attention for a TPU, for a pair of heads at a time.
 
 `plain.py` has the equations. `LANES // H` heads share the lanes of a register.
-Masks in the small factor of each product separate them. 32-bit hashes are
-computed in int32: its sums and products wrap in the same way.
+A mask on the smaller factor of each product separates the heads. 32-bit hashes
+are computed in int32, whose sums and products wrap like those in uint32.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances.
@@ -18,24 +18,25 @@ from jax.experimental import pallas as pl
 from xlnet_tf.model import dropout
 from xlnet_tf.model.kernels.scores import MASKED_SCORE
 
-# Width of a register, and number of content rows computed at once.
+# Width of a register, and number of content rows that are computed at once.
 LANES = 128
-# Bits of a code: the row may attend to the key; their segments differ.
+# Bits of a code. VISIBLE: the row may attend to the key. OTHER_SEGMENT: row and
+# key are in different segments.
 VISIBLE, OTHER_SEGMENT = 1, 2
-# Rows of the vectors.
+# Row numbers in `Inputs.vectors`.
 CONTENT_BIAS, POSITION_BIAS, SEGMENT_BIAS, SEGMENT_DIRECTION = range(4)
 
 
 class Sizes(NamedTuple):
-    """Static sizes and settings of a call, for its kernels.
+    """Sizes and settings of a call that its kernels are compiled for.
 
     Attributes:
         num_tokens, num_targets, num_keys, num_heads, head_dim: ints, T, P, K,
             N and H.
-        num_content: int, rows of the content stream, T or 0.
-        num_directions: int, 1, or 2 if rows may be reversed.
-        dropout: float, rate on the probabilities.
-        dtype: of rows, keys and values, float32 or bfloat16.
+        num_content: int, number of content rows, T or 0.
+        num_directions: int, 2 if rows may be reversed, else 1.
+        dropout: float, dropout rate of the probabilities.
+        dtype: float32 or bfloat16, type of the rows, keys and values.
         interpret: bool, whether to compute without a TPU.
     """
 
@@ -64,9 +65,10 @@ class Sizes(NamedTuple):
 
     @property
     def early_keys(self):
-        """Number of keys without the last half of the tokens, or None.
+        """Number of keys before the last half of the tokens, or None.
 
-        In the released permutations rows of the first half see only these keys.
+        In the released code's permutations, rows of the first half attend only
+        to these keys.
         """
         half = self.num_tokens // 2
         return self.num_keys - half if half % LANES == 0 else None
@@ -76,15 +78,16 @@ class Inputs(NamedTuple):
     """References to both kernels' inputs for one example and pair of heads.
 
     Attributes:
-        early: int32 [B, T / 128], 1 = a block of rows sees no late keys.
-        seed: int32 [2].
+        early: int32 [B, T / 128], 1 = the block's rows attend to no late key.
+        seed: int32 [2], seed of the dropout mask.
         directions: int32 [B], index of an example's direction in `position`.
-        query: [1, Q, 128]. key, value: [1, K, 128].
+        query: [1, Q, 128].
+        key, value: [1, K, 128].
         position: [1, R, 128], or [1 or 2, R, 128] in the backward kernel.
         vectors: float32 [8, 128].
-        codes: int8 [1, Q, K].
+        codes: int8 [1, Q, K], sums of VISIBLE and OTHER_SEGMENT.
         shifts: int32 [1, P, 128], number of columns by which a target's scores
-            shift.
+            are shifted.
     """
 
     early: Any
@@ -100,18 +103,18 @@ class Inputs(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows of a head, computed at once.
+    """Rows of a head that are computed at once.
 
     Attributes:
-        head: int, index among the heads that share registers.
-        in_head: bool [1, 128], the lanes of the head.
-        first_row: int or scalar.
+        head: int, index of the head among the heads that share registers.
+        in_head: bool [1, 128], True for the lanes of the head.
+        first_row: int or scalar tensor.
         num_rows: int.
         rows: pl.ds of `first_row` and `num_rows`.
-        num_keys: int, number of first keys that are scored.
+        num_keys: int. Scores are computed for the first `num_keys` keys.
         distances: pl.ds, the distances of these rows and keys.
-        is_target: bool, whether these are rows of the query stream, anywhere in
-            the text.
+        is_target: bool, whether the rows belong to the query stream. Their
+            targets may be anywhere in the segment.
     """
 
     head: int
@@ -125,15 +128,16 @@ class Block(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Undivided softmax of a Block, with the tensors for its gradient.
+    """Softmax of a Block before the division, and tensors for its gradient.
 
     Attributes:
-        content_query, position_query: [rows, 128] in the inputs' type, scaled.
-        segment_query: float32 [rows, 128].
+        content_query, position_query: [rows, 128] in the type of the inputs,
+            the scaled sums of the query and a bias.
+        segment_query: float32 [rows, 128], the query plus the segment bias.
         is_other: bool [rows, keys], True = different segments.
         exponentials: float32 [rows, keys], exp(score - largest score).
         factor: float32 [rows, 1], turns `exponentials` into probabilities.
-        keep: bool [rows, keys], True = dropout keeps it, or None.
+        keep: bool [rows, keys], the dropout mask, True = kept; or None.
     """
 
     content_query: Any
@@ -149,11 +153,12 @@ class Gradients(NamedTuple):
     """References to the backward kernel's results and scratch memory.
 
     Attributes:
-        query, key, value, position, vectors: gradients of the inputs of that
-            name.
-        columns, values: [128, K], key and value transposed.
-        distances: [1 or 2, 128, R], `position` transposed.
-        key_sum, value_sum, distance_sum: float32, sums of the same shapes.
+        query, key, value, position, vectors: gradients of the inputs with the
+            same names.
+        columns, values: [128, K], the transposed key and value.
+        distances: [1 or 2, 128, R], the transposed `position`.
+        key_sum, value_sum, distance_sum: float32, sums of gradients, with the
+            shapes of `columns`, `values` and `distances`.
     """
 
     query: Any
@@ -173,11 +178,13 @@ _NUM_INPUTS = len(Inputs._fields)
 
 
 def forward_kernel(*refs, sizes):
-    """Attended values of a pair of heads (or `heads_together`) of an example.
+    """Compute the attended values of a pair of heads of an example.
+
+    If `heads_together` is not 2, so many heads take the place of the pair.
 
     Args:
-        *refs: references of Inputs, the output, and the transposed key and
-            position.
+        *refs: references: the fields of Inputs, the output, and the transposed
+            key and position.
         sizes: Sizes.
     """
     inputs = Inputs(*refs[:_NUM_INPUTS])
@@ -207,10 +214,13 @@ def forward_kernel(*refs, sizes):
 
 
 def backward_kernel(*refs, sizes):
-    """Gradients of a pair of heads; R and vectors sum over all examples.
+    """Compute the gradients of a pair of heads of an example.
+
+    The gradients of the distances and the vectors are sums over all examples.
 
     Args:
-        *refs: references of Inputs, the gradient of the output, and Gradients.
+        *refs: references: the fields of Inputs, the gradient of the output, and
+            the fields of Gradients.
         sizes: Sizes.
     """
     inputs, upstream = Inputs(*refs[:_NUM_INPUTS]), refs[_NUM_INPUTS]
@@ -252,7 +262,7 @@ def backward_kernel(*refs, sizes):
 
 
 def _add_values(block, weights, upstream_ref, out, sizes):
-    """Add the gradient of the values; return the scores' gradient, float32."""
+    """Add the gradient of the values; return the scores' float32 gradient."""
     keys = slice(0, block.num_keys)
     upstream = upstream_ref[0, block.rows, :]
     upstream = jnp.where(block.in_head, upstream, jnp.zeros_like(upstream))
@@ -269,7 +279,7 @@ def _add_values(block, weights, upstream_ref, out, sizes):
 
 
 def _add_queries(block, weights, of_scores, direction, inputs, out, sizes):
-    """Add the gradients that follow from the gradient of the scores."""
+    """Add the gradients that are computed from the gradient of the scores."""
     keys, scale = slice(0, block.num_keys), sizes.head_dim**-0.5
     narrow = of_scores.astype(sizes.dtype)
     out.key_sum[:, keys] += _product(weights.content_query.T, narrow)
@@ -300,7 +310,7 @@ def _add_queries(block, weights, of_scores, direction, inputs, out, sizes):
 
 
 def _write_rows(ref, block, values):
-    """Write the lanes of a head, next to the heads before it."""
+    """Write the lanes of a head, and keep the lanes of the heads before it."""
     values = values.astype(ref.dtype)
     if block.head:
         values = jnp.where(block.in_head, values, ref[0, block.rows, :])
@@ -356,13 +366,14 @@ def _for_all_blocks(of_block, early_ref, example, sizes):
 
 
 def _weights_of(block, inputs, columns, distances, keep, sizes):
-    """Softmax of a block.
+    """Compute the softmax of a block.
 
     Args:
         block: Block.
         inputs: Inputs.
-        columns, distances: [128, keys] and [128, distances], transposed.
-        keep: bool [rows, keys], or None.
+        columns: [128, keys], the transposed key.
+        distances: [128, distances], the transposed distances.
+        keep: bool [rows, keys], the dropout mask, or None.
         sizes: Sizes.
 
     Returns:
@@ -394,7 +405,8 @@ def _weights_of(block, inputs, columns, distances, keep, sizes):
     largest = jnp.max(scores, axis=1, keepdims=True)
     exponentials = jnp.exp(scores - largest)
     total = jnp.sum(exponentials, axis=1, keepdims=True)
-    # The softmax of a row that sees no key would be uniform; it gets zeros.
+    # The softmax of a row that may attend to no key would be uniform. Its
+    # factor of 0 turns the row into zeros.
     factor = jnp.where(largest > MASKED_SCORE / 2, 1 / total, 0.0)
     return Weights(
         content, position, segment, is_other, exponentials, factor, keep
@@ -402,7 +414,7 @@ def _weights_of(block, inputs, columns, distances, keep, sizes):
 
 
 def _product(left, right):
-    # Full float32 precision: three bfloat16 passes lose bits.
+    # float32 needs full precision, because three bfloat16 passes lose bits.
     is_wide = left.dtype == jnp.float32
     return lax.dot_general(
         left,
@@ -414,7 +426,7 @@ def _product(left, right):
 
 
 def _keep_mask(block, seed_ref, example, pair, sizes):
-    """`dropout.keep_mask` of a block of [B, N, Q, K], or None."""
+    """Draw a block's dropout mask, a part of `keep_mask` of [B, N, Q, K]."""
     if not sizes.dropout:
         return None
     head = pair * sizes.heads_together + block.head
@@ -424,19 +436,19 @@ def _keep_mask(block, seed_ref, example, pair, sizes):
     row = _mix(_mix(row + seed_ref[0]) ^ seed_ref[1])
     column = lax.broadcasted_iota(jnp.int32, (1, block.num_keys), 1)
     bits = _mix(row + column * _int32(dropout.GOLDEN))
-    # Compared as unsigned numbers.
+    # Flipping the sign bit makes the comparison unsigned.
     sign = jnp.int32(-(2**31))
     threshold = dropout.least_kept(sizes.dropout)
     return (bits ^ sign) >= (_int32(threshold) ^ sign)
 
 
 def _int32(number):
-    """The int32 number with the bits of an unsigned one."""
+    """Return the int32 number with the bits of an unsigned number."""
     return jnp.int32(number - 2**32 if number >= 2**31 else number)
 
 
 def _mix(bits):
-    """The mixer of `dropout`, of int32."""
+    """Hash int32 numbers as `xlnet_tf.model.dropout` does."""
     shift = lax.shift_right_logical
     bits = (bits ^ shift(bits, jnp.int32(16))) * _int32(dropout.MULTIPLIER_1)
     bits = (bits ^ shift(bits, jnp.int32(15))) * _int32(dropout.MULTIPLIER_2)
@@ -444,14 +456,17 @@ def _mix(bits):
 
 
 def _to_keys(by_distance, block, shifts_ref, sizes):
-    """Scores by distance -> by key: row p starts at its own column."""
+    """Re-index scores from distance to key; each row begins at its column."""
     amount, limit = _shift_of_rows(block, shifts_ref, sizes)
     shifted = _shift(by_distance, amount, limit, to_left=True)
     return shifted[:, : block.num_keys]
 
 
 def _to_distances(by_key, block, shifts_ref, sizes):
-    """The transpose: zeros at distances without a key."""
+    """Re-index from key to distance, with zeros at distances to no key.
+
+    This is the transpose of `_to_keys`.
+    """
     amount, limit = _shift_of_rows(block, shifts_ref, sizes)
     others = block.distances.size - block.num_keys
     zeros = jnp.zeros((block.num_rows, others), by_key.dtype)
@@ -460,7 +475,10 @@ def _to_distances(by_key, block, shifts_ref, sizes):
 
 
 def _shift_of_rows(block, shifts_ref, sizes):
-    """(int32 [rows, 128], the same in all lanes; int above all of them)."""
+    """Return the rows' shifts, int32 [rows, 128], and an int above all shifts.
+
+    All lanes of a row hold the same shift.
+    """
     if block.is_target:
         return shifts_ref[0], sizes.num_tokens
     row = lax.broadcasted_iota(jnp.int32, (LANES, LANES), 0)
@@ -468,10 +486,10 @@ def _shift_of_rows(block, shifts_ref, sizes):
 
 
 def _shift(rows, amount, limit, to_left):
-    """Shift the columns of each row by its own amount, cyclically.
+    """Shift the columns of each row cyclically by the row's own amount.
 
-    Shift by whole registers first, bit by bit, then within a register by a
-    gather.
+    The function first shifts by whole registers, once for each bit of the
+    amount. A gather then shifts within the registers.
     """
     count, sign = rows.shape[1] // LANES, 1 if to_left else -1
     registers = [
