@@ -1,6 +1,6 @@
-"""Training objectives, by name.
+"""Training objectives of pretraining, and their names.
 
-docs/objectives.md shows how to add one.
+docs/objectives.md shows how to add an objective.
 """
 
 from xlnet_tf.objectives.causal import Causal

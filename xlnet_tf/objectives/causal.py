@@ -1,4 +1,4 @@
-"""Causal language modelling, as in Transformer-XL: predict the next token.
+"""Causal language modelling: prediction of the next token.
 
 Shapes: B batch, T tokens, P targets, D model dim.
 """
@@ -11,13 +11,17 @@ from xlnet_tf.tasks.heads import rows_at
 
 
 class Causal(TokenPrediction):
-    """Predict the next token from all tokens up to it, and from memory.
+    """Objective: predict the next token from all tokens before it and memory.
 
-    Only the content stream is computed. The config needs `attention_type`
-    "causal"; `same_length` and memory work as in Transformer-XL. The batch has
-    `target_ids` int [B, T], the next token at each position, and
-    `target_weights` [B, T], 0 without one. For the outputs see
-    `TokenPrediction`.
+    The backbone computes only the content stream. Its config needs the
+    `attention_type` "causal". `same_length` and memory work as in
+    Transformer-XL.
+
+    Labels in the batch:
+        target_ids: int [B, T], the next token of each position.
+        target_weights: [B, T], 0 for positions without a next token.
+
+    For the outputs see `TokenPrediction`.
 
     Source: https://arxiv.org/abs/1901.02860.
 
@@ -46,7 +50,7 @@ class Causal(TokenPrediction):
     def rows(self, outputs, batch):
         if batch.get("target_positions") is None:
             return outputs["content"]
-        # The row before a blank predicts it. No row precedes the first
-        # position: its own row, a <mask>, predicts it.
+        # The row before a blank predicts the blank. No row precedes the first
+        # position, so a blank there is predicted by its own row, a <mask>.
         positions = ops.cast(batch["target_positions"], "int32")
         return rows_at(outputs["content"], ops.maximum(positions - 1, 0))

@@ -1,4 +1,4 @@
-"""Continuing, scoring and filling in texts with a pretrained model."""
+"""Methods of a pretrained model that continue, score and fill in texts."""
 
 from collections.abc import Callable
 
@@ -9,10 +9,10 @@ from xlnet_tf.generation.methods import texts_of
 
 
 class GeneratingModel:
-    """Mixin of an `XLNetPretrainer` with `generate`, `score` and `fill`.
+    """Mixin of `XLNetPretrainer` with the methods `generate`, `score`, `fill`.
 
-    All take raw strings. They need the TensorFlow backend, and a preprocessor
-    for its tokenizer.
+    The inputs of these methods are raw strings, so the model needs a
+    preprocessor with a tokenizer.
     """
 
     objectives: list
@@ -22,24 +22,29 @@ class GeneratingModel:
     ) -> str | list:
         """Continue texts, token by token.
 
-        Keys and values of earlier tokens are kept, so that a new token costs
-        one row of each layer. `Objective.next_token` is the row that predicts
-        it. The first call compiles, and so does a call with other settings.
+        The keys and values of earlier tokens are kept, so that each layer
+        computes only one row for a new token. `Objective.next_token` names the
+        row that predicts the next token. The first call compiles the model, and
+        so does each call with other settings.
 
         Args:
-            inputs: str, or list of str: prompts.
-            strip_prompt: bool, whether to return only the new text.
-            **settings: of `xlnet_tf.generation.settings.GenerationSettings`,
-                such as `max_new_tokens`, `temperature` or `num_beams`.
+            inputs: str or list of str, the prompts.
+            strip_prompt: bool, whether to return only the new text. Default
+                False.
+            **settings: fields of
+                `xlnet_tf.generation.settings.GenerationSettings`, such as
+                `max_new_tokens`, `temperature` or `num_beams`.
 
         Returns:
-            str for a str, list of str for a list; with `num_sequences` above 1
-            lists of str instead. For an unreadable prompt in a list None, with
-            a warning that gives the reason.
+            str if `inputs` is a str, else list of str. If `num_sequences` is
+            above 1, each str is replaced by a list of str. If a prompt in a
+            list is unreadable, its entry is None, and a warning gives the
+            reason.
 
         Raises:
-            ValueError: if the model has no tokenizer, its objective cannot
-                generate, settings do not fit, or the only prompt is unreadable.
+            ValueError: if the model has no tokenizer, if its objective cannot
+                generate, if settings do not fit, or if the only prompt is
+                unreadable.
             NotImplementedError: if the backend is neither TensorFlow nor JAX.
 
         Example:
@@ -53,7 +58,7 @@ class GeneratingModel:
         return generate_texts(generator, inputs, keeps_prompt=not strip_prompt)
 
     def text_generator(self, **settings):
-        """The TextGenerator behind `generate`, with more results than texts.
+        """Make a TextGenerator, which returns more results than `generate`.
 
         Args:
             **settings: see `generate`.
@@ -62,7 +67,7 @@ class GeneratingModel:
             TextGenerator.
 
         Raises:
-            ValueError: as from `generate`.
+            ValueError: see `generate`.
         """
         tokenizer = self._tokenizer("generate")
         from xlnet_tf.generation.generator import TextGenerator
@@ -79,28 +84,31 @@ class GeneratingModel:
         spans: list | None = None,
         batch_size: int = 8,
     ):
-        """Joint log-probabilities of texts, with the tokens in a given order.
+        """Compute the log-probabilities of texts, token by token in an order.
 
-        A model of permutations or pseudo masks predicts each target from the
-        given tokens and from the targets before it in the order, all in one
-        forward pass. A causal model supports only the order "forward" and skips
-        the first token. A masked model supports only "independent".
+        A model trained with permutations or pseudo masks predicts each target
+        from the given tokens and from the targets before it in the order. One
+        forward pass predicts all targets. A causal model supports only the
+        order "forward" and does not predict the first token. A masked model
+        supports only the order "independent".
 
         Args:
-            inputs: str, or list of N str.
-            order: "forward" (default), "backward", "random", "independent"
-                (each target by itself), a function of the number of targets
-                that returns the step of each, or a list of these.
-            num_orders: int, random orders to average over. Default 1.
-            seed: int, of random orders. Default 0.
-            spans: list of (begin, end), the targets in characters; all other
-                text is given: infilling. For a list of texts, one such list for
-                each. Default None: every token is a target.
-            batch_size: int, rows at a time. Default 8.
+            inputs: str or list of str, the texts.
+            order: order of the targets: "forward" (default), "backward",
+                "random", or "independent", which predicts each target without
+                the other targets. Also a function of the number of targets that
+                returns the step of each target, or a list of orders.
+            num_orders: int, number of random orders to average over. Default 1.
+            seed: int, seed of random orders. Default 0.
+            spans: list of (begin, end), the characters of the text that are
+                targets; all other text is given (infilling). For a list of
+                texts, a list of spans for each text. None (default): every
+                token is a target.
+            batch_size: int, number of rows computed at a time. Default 8.
 
         Returns:
-            `xlnet_tf.generation.scoring.TextScore` for a str, list of N for a
-            list.
+            `xlnet_tf.generation.scoring.TextScore` if `inputs` is a str, else a
+            list with a TextScore for each text.
 
         Raises:
             ValueError: if a text or an order does not fit.
@@ -142,26 +150,32 @@ class GeneratingModel:
     ):
         """Fill in the blanks of texts, all blanks of a text together.
 
-        A beam is a text with some of its blanks filled in. Each step fills in
-        one more token, in any blank, given all tokens so far, and keeps the
-        likeliest texts: a search over tokens and over their orders.
+        The method is a beam search over tokens and over the order in which the
+        tokens are filled in. A beam is a text with some of its blanks filled
+        in. Each step fills in one more token of any blank, given all tokens
+        filled in so far, and keeps the likeliest texts.
 
         Args:
-            inputs: str, or list of str, with `<mask>` for one token,
-                `<mask:3>` for three, `<mask:1-4>` for one to four. Fillings of
-                several lengths are compared by the mean per token.
-            num_beams: int. Default 8.
-            num_fillings: int, for each text, best first. Default 1.
-            max_blank_tokens: int, most tokens of a blank. Default 8.
+            inputs: str or list of str, the texts. In a text, `<mask>` is a
+                blank of one token, `<mask:3>` a blank of three tokens, and
+                `<mask:1-4>` a blank of one to four tokens. Fillings of several
+                lengths are compared by their mean log-probability per token.
+            num_beams: int, number of beams. Default 8.
+            num_fillings: int, number of fillings to return for each text, best
+                first. Default 1.
+            max_blank_tokens: int, largest number of tokens of a blank. Default
+                8.
 
         Returns:
-            `xlnet_tf.generation.filling.Filling` for a str, list for a list;
-            with `num_fillings` above 1 lists instead. For a text in a list that
-            cannot be filled in None, with a warning that gives the reason.
+            `xlnet_tf.generation.filling.Filling` if `inputs` is a str, else a
+            list with a Filling for each text. If `num_fillings` is above 1,
+            each Filling is replaced by a list of Filling. If a text in a list
+            cannot be filled in, its entry is None, and a warning gives the
+            reason.
 
         Raises:
-            ValueError: if the model does not see the text after a blank, or the
-                only text cannot be filled in.
+            ValueError: if the model cannot attend to the text after a blank, or
+                if the only text cannot be filled in.
             NotImplementedError: if the backend is neither TensorFlow nor JAX.
 
         Example:

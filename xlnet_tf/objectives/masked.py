@@ -1,4 +1,4 @@
-"""Masked language modelling, as in BERT: restore replaced tokens.
+"""Masked language modelling, as in BERT: prediction of hidden tokens.
 
 Shapes: B batch, T tokens, P targets, D model dim.
 """
@@ -10,15 +10,16 @@ from xlnet_tf.tasks.heads import rows_at
 
 
 class Masked(TokenPrediction):
-    """Predict the hidden tokens of a text.
+    """Objective: predict the hidden tokens of a text, as BERT does.
 
-    At `target_positions` int [B, P], `token_ids` has <mask>, other tokens or
-    the true ones; `target_ids` and `target_weights` [B, P] are the labels. For
-    the outputs see `TokenPrediction`. Only the content stream is computed.
-    Targets are independent of each other.
+    The batch has the positions of the targets in `target_positions` int [B, P].
+    At these positions `token_ids` contains <mask>, another token or the true
+    token. The labels are `target_ids` and `target_weights` [B, P]. For the
+    outputs see `TokenPrediction`. The backbone computes only the content
+    stream. Targets are predicted independently of each other.
 
-    On XLNetBackbone it is the "DAE + Transformer-XL" of the ablation in
-    https://arxiv.org/abs/1906.08237; on BertBackbone it is BERT's objective.
+    With BertBackbone this is BERT's objective. With XLNetBackbone it is
+    "DAE + Transformer-XL" in the ablation of https://arxiv.org/abs/1906.08237.
 
     Source: https://arxiv.org/abs/1810.04805.
 

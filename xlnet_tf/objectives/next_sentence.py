@@ -1,4 +1,4 @@
-"""Next-sentence prediction, as in BERT, next to another objective.
+"""Next-sentence prediction, as in BERT, in addition to another objective.
 
 Shapes: B batch, T tokens, P targets, D model dim.
 """
@@ -12,20 +12,21 @@ from xlnet_tf.tasks.heads import ClassificationHead
 
 
 class NextSentence(Objective):
-    """Predict whether segment B continues A, from the class token.
+    """Objective: predict whether segment B of a row continues segment A.
 
-    The class token is the last token of a row for XLNet, the first for BERT.
-    The batch has the label `is_next` bool [B], True if B continues A. The
-    outputs get `next_sentence_loss` and `next_sentence_correct`, float32 [B].
-    The weight of a row is the sum of its target weights. Outside training the
-    label is optional; without it this objective is skipped.
+    The output of the class token predicts this label. The class token is the
+    last token of a row for XLNet and the first token for BERT. The batch has
+    the label `is_next` bool [B], True if B continues A. The objective adds
+    `next_sentence_loss` and `next_sentence_correct`, float32 [B], to the
+    outputs. The weight of a row is the sum of its target weights. Outside
+    training the label is optional, and the objective is skipped without it.
 
     Args:
         weight: float, factor of the loss relative to the other objective.
             Default 1.
 
     Raises:
-        ValueError: if the weight is not positive, or labels are missing in
+        ValueError: if the weight is not positive, or if the label is missing in
             training.
 
     Source: row 8 of Table 6 of https://arxiv.org/abs/1906.08237.
@@ -61,7 +62,7 @@ class NextSentence(Objective):
         head = ClassificationHead(
             config,
             num_classes=2,
-            dropout=0.0,  # BERT's has none
+            dropout=0.0,  # BERT's head has no dropout
             dtype=dtype,
             name="next_sentence_head",
         )

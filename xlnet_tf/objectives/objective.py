@@ -1,4 +1,4 @@
-"""Training objectives: inputs, labels and losses for kinds of predictions.
+"""Base classes of the training objectives, and functions for their losses.
 
 Shapes: B batch, T tokens, P targets, D model dim, V vocabulary.
 """
@@ -16,12 +16,14 @@ _TARGETS = ("target_positions", "target_mapping")
 
 
 class LossTerms(NamedTuple):
-    """Losses of single predictions, and their weights, all of one shape.
+    """Losses of single predictions, and their weights.
+
+    All tensors have the same shape.
 
     Attributes:
         loss: float32 tensor, in nats.
-        weights: float32 tensor, 0 for predictions that are padding.
-        metrics: dict of str to float32 tensor, other values by name.
+        weights: float32 tensor, 0 for padding.
+        metrics: dict from the name of a metric to a float32 tensor.
     """
 
     loss: Any
@@ -30,34 +32,37 @@ class LossTerms(NamedTuple):
 
 
 class Objective:
-    """One kind of prediction: its backbone inputs, predictions and loss.
+    """Base class of the objectives: features, predictions and loss.
 
-    An objective holds settings only. Its layers and metrics are attributes of
-    the `XLNetPretrainer` that it trains, so that weights and files do not
-    depend on how objectives are combined. The labels of a pretrainer's first
-    objective define whether a batch is labelled, and its weight divides the
-    losses of all objectives. Every other objective weights its predictions so
-    that they add up to the same weight.
+    An objective holds only settings. Its layers and metrics are attributes of
+    the `XLNetPretrainer` that it trains, so weights and files do not depend on
+    the combination of objectives. If a pretrainer has several objectives, the
+    labels of the first objective define whether a batch is labelled. The sum of
+    the first objective's weights divides the losses of all objectives. Every
+    other objective scales the weights of its predictions to the same sum.
 
     Attributes:
-        name: str, of the registry `objectives.OBJECTIVES`.
+        name: str, name of the objective in `objectives.OBJECTIVES`.
         weight: float, factor of the loss.
-        streams: "query" if the objective needs only the rows of targets, "both"
-            if it needs `content`.
+        streams: "query" if the objective needs only the rows of the targets,
+            "both" if it also needs the output `content`.
         reads_query: bool, whether the objective uses the query stream. If no
-            objective does, the mask embedding is not trained.
-        predictions: int, number of predictions of each target, whose losses
-            `loss` sums.
-        metric_names: tuple of str, the metrics of `loss_sums`.
-        layer_names: tuple of str, attributes of the model for `make_layers`.
-        keras_metrics: dict of str to str, the metrics of `fit`: from attribute
-            of the model to name in `LossTerms.metrics`.
-        config_values: dict of config fields for the objective, set by the train
-            command.
+            objective uses it, the mask embedding is not trained.
+        predictions: int, number of predictions for each target. `loss` is the
+            sum of their losses.
+        metric_names: tuple of str, names of the metrics of `loss_sums`.
+        layer_names: tuple of str, attributes of the model that hold the layers
+            of `make_layers`.
+        keras_metrics: dict from an attribute of the model to a name in
+            `LossTerms.metrics`, the metrics of `fit`.
+        config_values: dict of config fields that the objective needs. The
+            command `train` sets them.
         next_token: str, the row that predicts the next token in generation:
-            "query", of the query stream; "content", of the last token;
-            "pseudo", of a pseudo token [P]. None: no generation.
-        fills_blanks: bool, whether it predicts a token from both sides.
+            "query" for a row of the query stream, "content" for the content row
+            of the last token, or "pseudo" for the row of a pseudo token [P].
+            None if the objective cannot generate.
+        fills_blanks: bool, whether the objective predicts a token from the text
+            on both sides of it.
 
     Example:
 
@@ -90,7 +95,7 @@ class Objective:
             backbone: XLNetBackbone or BertBackbone.
 
         Raises:
-            ValueError: if it cannot.
+            ValueError: if the objective cannot train the backbone.
         """
         for name, value in self.config_values.items():
             found = getattr(backbone.config, name, None)
@@ -101,7 +106,7 @@ class Objective:
                 )
 
     def make_layers(self, config, dtype):
-        """Make the built layers that the objective adds to the model.
+        """Make and build the layers that the objective adds to the model.
 
         Args:
             config: XLNetConfig or BertConfig.
@@ -113,29 +118,30 @@ class Objective:
         return ()
 
     def make_metrics(self):
-        """Make the metrics of `fit`, a dict by attribute of the model."""
+        """Make the metrics of `fit`, dict from the model's attributes."""
         return {
             attribute: keras.metrics.Mean(name=name)
             for attribute, name in self.keras_metrics.items()
         }
 
     def features(self, batch):
-        """Turn a batch into the inputs of the backbone.
+        """Make the backbone's features from a batch.
 
         Args:
             batch: dict of features and labels.
 
         Returns:
-            dict, see `XLNetBackbone`. The backbone ignores labels.
+            dict, see `XLNetBackbone`. It may contain labels, which the backbone
+            ignores.
         """
         return batch
 
     def has_labels(self, batch):
-        """bool, whether the batch has the labels of this objective."""
+        """Whether the batch has the labels of this objective."""
         raise NotImplementedError
 
     def predict(self, model, outputs, batch, training=None):
-        """Compute predictions and their losses.
+        """Compute the predictions of a batch and their losses.
 
         Args:
             model: XLNetPretrainer with the objective's layers.
@@ -144,7 +150,7 @@ class Objective:
             training: bool or None.
 
         Returns:
-            dict of tensors to add to the outputs.
+            dict of tensors that are added to the model's outputs.
 
         Raises:
             ValueError: if labels are missing.
@@ -152,25 +158,25 @@ class Objective:
         raise NotImplementedError
 
     def terms(self, outputs, batch):
-        """Collect the losses of `predict` from the outputs.
+        """Collect the losses that `predict` added to the outputs.
 
         Returns:
-            LossTerms, or None if nothing was predicted.
+            LossTerms, or None if the batch had no labels.
         """
         raise NotImplementedError
 
     def loss_sums(self, outputs, batch):
-        """Sum the losses of a batch, without division by the weight.
+        """Sum the weighted losses of a batch, not divided by the weights' sum.
 
         Args:
             outputs: dict of the model's outputs.
             batch: dict of features and labels.
 
         Returns:
-            (loss, metrics, weight): float32 scalar, without the factor
-            `weight` of the objective; dict of `metric_names` to float32
-            scalars; float32 scalar, the sum of weights. None if nothing was
-            predicted.
+            (loss, metrics, weight), or None if the batch had no labels. `loss`
+            is a float32 scalar, not multiplied by the objective's `weight`.
+            `metrics` is a dict from `metric_names` to float32 scalars. `weight`
+            is a float32 scalar, the sum of the predictions' weights.
         """
         terms = self.terms(outputs, batch)
         if terms is None:
@@ -183,17 +189,20 @@ class Objective:
         return loss, metrics, ops.sum(terms.weights)
 
     def get_config(self):
-        """dict, the name and the arguments of the constructor."""
+        """Return the name and the constructor's arguments, dict."""
         return {"name": self.name}
 
 
 class TokenPrediction(Objective):
-    """Base of objectives that predict tokens with the language model head.
+    """Base class of objectives that predict tokens.
 
-    The batch has the labels `target_ids` int [B, P] with `target_weights` [B,
-    P], 0 for padding rows (default all 1). The outputs get `token_loss` float32
-    [B, P] in nats and `token_correct` float32 [B, P], 1 if the likeliest token
-    is the target.
+    The language model head predicts the tokens. Labels in the batch:
+        target_ids: int [B, P], the true tokens.
+        target_weights: [B, P], 0 for padding. Default all 1.
+
+    The objective adds to the outputs:
+        token_loss: float32 [B, P], in nats.
+        token_correct: float32 [B, P], 1 if the likeliest token is the target.
 
     Example:
 
@@ -216,9 +225,10 @@ class TokenPrediction(Objective):
         return batch.get("target_ids") is not None
 
     def rows(self, outputs, batch):
-        """Look up the rows that predict the targets.
+        """Select the output rows that predict the targets.
 
-        Filling in blanks also uses it, without labels, at `target_positions`.
+        Filling in blanks also calls this method. Its batch has
+        `target_positions` but no labels.
 
         Args:
             outputs: dict of the backbone's outputs.
@@ -246,14 +256,15 @@ class TokenPrediction(Objective):
 
 
 def token_losses(target_ids, logits):
-    """Cross-entropies, and whether the likeliest token is the target.
+    """Compute the cross-entropy and the correctness of token predictions.
 
     Args:
         target_ids: int32 tensor of shape [B, P].
         logits: float32 tensor of shape [B, P, V].
 
     Returns:
-        Two float32 tensors of shape [B, P].
+        Two float32 tensors of shape [B, P]: the cross-entropy in nats, and 1
+        where the likeliest token is the target, else 0.
     """
     loss = ops.sparse_categorical_crossentropy(
         target_ids, logits, from_logits=True
@@ -263,18 +274,18 @@ def token_losses(target_ids, logits):
 
 
 def without_targets(batch):
-    """The features of a batch without targets, a dict."""
+    """Return the batch without the features that give targets, a dict."""
     return {k: v for k, v in batch.items() if k not in _TARGETS}
 
 
 def needs_positions(batch):
-    """Refuse labels without their positions.
+    """Check for labels, and refuse labels without target positions.
 
     Returns:
         bool, whether the batch has labels.
 
     Raises:
-        ValueError: if there are no positions.
+        ValueError: if the batch has labels but no target positions.
     """
     if batch.get("target_ids") is None:
         return False
@@ -290,10 +301,10 @@ def needs_positions(batch):
 
 
 def target_weights(batch, token_loss):
-    """float tensor of shape [B, P], by default all 1.
+    """Return the target weights, float [B, P]; by default all are 1.
 
     Raises:
-        ValueError: if the weights have another shape.
+        ValueError: if the weights do not have the shape of `token_loss`.
     """
     if batch.get("target_weights") is None:
         return ops.ones_like(token_loss)
@@ -301,7 +312,8 @@ def target_weights(batch, token_loss):
     if getattr(weights.shape, "rank", 0) is None:  # TensorFlow's unknown rank
         return weights
     found, expected = tuple(weights.shape), tuple(token_loss.shape)
-    # Otherwise the losses would cover all targets, but the weights only a few.
+    # Weights of another shape could be broadcast. The losses would then cover
+    # all targets, and the sum of weights only some of them.
     if len(found) != len(expected) or any(
         None not in sizes and len(set(sizes)) > 1
         for sizes in zip(found, expected, strict=True)

@@ -1,8 +1,8 @@
-"""Permutation language modelling: predict tokens in a factorization order.
+"""Permutation language modelling: prediction in a factorization order.
 
-The orders are drawn in `data_pipeline/objectives/permutation.py`. The losses
-are computed in `TokenPrediction` (`objective.py`), summed by `loss_sums`, and
-averaged in `XLNetPretrainer.compute_loss`.
+`data_pipeline/objectives/permutation.py` draws the orders. `TokenPrediction`
+(`objective.py`) computes the losses, `loss_sums` sums them, and
+`XLNetPretrainer.compute_loss` averages them.
 
 Shapes: B batch, P targets.
 """
@@ -12,18 +12,18 @@ from xlnet_tf.objectives.objective import needs_positions
 
 
 class Permutation(TokenPrediction):
-    """Predict each target from the tokens before it in the order.
+    """Objective: predict each target from the tokens before it in an order.
 
-    The batch has the order (`factorization_rank` or `perm_mask`), the places
-    (`target_positions` or `target_mapping`), and the labels and outputs of
-    `TokenPrediction`: `target_ids` and `target_weights`, `token_loss` and
-    `token_correct`.
+    The batch has the factorization order (`factorization_rank` or `perm_mask`),
+    the positions of the targets (`target_positions` or `target_mapping`), and
+    the labels of `TokenPrediction`. The outputs are also described there.
 
-    Ranks can express any order. With `factorization_rank` 0 .. T - 1, the order
-    of the text, every row sees the same tokens as with `Causal`, and the
-    content stream computes the same states. The predictions still differ: here
-    the query row at the target's own position predicts it; with `Causal`, the
-    content row before it.
+    `factorization_rank` can express any order. The ranks 0 to T - 1 express the
+    order of the text. With these ranks every row attends to the same tokens as
+    with `Causal`, and the content stream computes the same states. The
+    predictions still differ. Here the query row at the target's position
+    predicts the target. With `Causal` the content row before the target
+    predicts it.
 
     Source: section 2.3 of https://arxiv.org/abs/1906.08237, `two_stream_loss`.
 

@@ -1,4 +1,4 @@
-"""Pretraining: a backbone with a language model head and objectives.
+"""XLNetPretrainer: a backbone with a language model head and objectives.
 
 Shapes: B batch, T tokens, P targets, D model dim, V vocabulary.
 """
@@ -21,12 +21,16 @@ from xlnet_tf.objectives.generating import GeneratingModel
 from xlnet_tf.tasks.heads import LanguageModelHead
 from xlnet_tf.tasks.language_model import LanguageModelTask
 
-# Arguments of Keras' `compile` that objectives replace.
+# Arguments of Keras' `compile` that are refused, because the objectives define
+# the loss and the metrics.
 _OF_OBJECTIVES = "loss", "loss_weights", "metrics", "weighted_metrics"
 
 
 class TokenLoss(keras.losses.Loss):
-    """Identity on computed losses; Keras divides them among replicas."""
+    """Keras loss that returns the losses that the model has computed.
+
+    As a Keras loss it is divided among the replicas.
+    """
 
     def call(self, y_true, y_pred):
         return y_pred
@@ -34,44 +38,46 @@ class TokenLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetPretrainer(GeneratingModel, LanguageModelTask):
-    """A backbone in pretraining, by default with permutation objective.
+    """Model for pretraining: a backbone, a language model head and objectives.
 
-    For `fit`, compile it with only an optimizer, because the objectives have
-    the loss. A batch is one dict of features and labels. For memory between
-    batches of `fit`, call `attach_memory` first. `fill`, `generate` and `score`
-    work on texts; `predict` on features and tensors.
+    The objectives define the loss, so compile the model with only an optimizer
+    for `fit`. A batch is one dict of features and labels. For memory between
+    the batches of `fit`, call `attach_memory` first. The inputs of `fill`,
+    `generate` and `score` are texts. The inputs of `predict` are features.
 
     Args:
         backbone: XLNetBackbone, or BertBackbone for objectives without a
             query stream.
-        objective: Objective, name of an objective, or a list of these, see
+        objective: Objective, name of an objective, or a list of objectives, see
             `xlnet_tf.objectives`. Default `Permutation()`, or `Masked()` if the
             backbone has no query stream.
         has_transform, transform_gelu: see `LanguageModelHead`.
-        next_sentence_weight: float; if positive,
-            `NextSentence(next_sentence_weight)` is added unless the objectives
-            include it. Default 0, as released.
+        next_sentence_weight: float, weight of next-sentence prediction. If it
+            is positive, `NextSentence(next_sentence_weight)` is added to
+            objectives that do not include it. Default 0, as in the released
+            code.
 
     Call arguments:
         features: dict of the backbone's features and the objectives' labels:
             `target_ids` and `target_weights` for predictions of tokens,
             `is_next` for `NextSentence`.
         training: bool, whether dropout is applied.
-        streams: "both", or "query" to leave `content` out. Default None:
-            "query" in training with labels, else "both". `content` is always
-            included if an objective needs it.
-        first_half_length: int, an assumption about the masks, see
-            `XLNetBackbone`. Default 0, none.
+        streams: "both", or "query" to omit `content` from the outputs. None
+            (default) means "query" in training with labels, else "both".
+            `content` is always included if an objective needs it.
+        first_half_length: int, length of a prefix that cannot see the tokens
+            after it, see `XLNetBackbone`. Default 0: there is no such prefix.
 
     Returns:
-        dict of the backbone's outputs and, if the batch has labels, the
-        outputs of the objectives, such as `token_loss` float32 [B, P] in nats
-        and `token_correct` float32 [B, P], and `loss` float32 [], the weighted
-        mean loss, plus the weighted means of the other objectives.
+        dict: the outputs of the backbone and, if the batch has labels:
+            token_loss: float32 [B, P], in nats, and other outputs of the
+                objectives, such as `token_correct` float32 [B, P].
+            loss: float32 [], the weighted mean of the first objective's losses
+                plus the weighted means of the other objectives.
 
     Raises:
-        ValueError: if an objective is unknown, its weight is out of range, or
-            its labels are missing.
+        ValueError: if an objective is unknown, if its weight is out of range,
+            or if its labels are missing.
 
     Example:
 
@@ -121,27 +127,27 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
     def attach_memory(
         self, batch_size: int, mask_unwritten: bool = False
     ) -> StatefulMemory:
-        """Give the model a memory that lasts from one batch to the next.
+        """Add a memory that lasts from one batch to the next.
 
-        Only training reads and writes it, so validation between two batches
-        does not change it. Row r of a batch must continue row r of the previous
-        batch: pass `fit` a dataset in that order, or arrays with
-        `shuffle=False`, because Keras shuffles arrays. All batches need the
-        same number of rows.
+        Only training reads and writes the memory. Validation between two
+        batches does not change it. Row r of a batch must continue the text in
+        row r of the previous batch. Give `fit` a data set in this order, or
+        arrays with `shuffle=False`, because Keras shuffles arrays. All batches
+        need the same number of rows.
 
         Args:
-            batch_size: int, rows of a batch on one replica.
-            mask_unwritten: bool, see `StatefulMemory`.
+            batch_size: int, number of rows of a batch on one replica.
+            mask_unwritten: bool, see `StatefulMemory`. Default False.
 
         Returns:
             StatefulMemory, also the attribute `memory`.
         """
         strategy = getattr(self, "_distribute_strategy", None)
-        # Outside the scope all replicas would share one memory.
+        # Outside the strategy's scope all replicas would share one memory.
         with strategy.scope() if strategy else contextlib.nullcontext():
             if self.memory is not None:
-                # Otherwise Keras would also save the old one, under the same
-                # name.
+                # Otherwise Keras would also save the old memory, under the
+                # same name.
                 self._tracker.untrack(self.memory)
             self.memory = StatefulMemory.for_config(
                 self.config,
@@ -150,7 +156,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
                 dtype=self.dtype_policy,
             )
             memory = self.memory
-        # Functions compiled earlier use the old memory, or none.
+        # Functions that were compiled earlier use the old memory or no memory.
         self.forget_compiled()
         return memory
 
@@ -176,7 +182,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
             if has_labels and objective.streams == "both":
                 streams = "both"
         promise = {}
-        if first_half_length:  # not an argument of every backbone
+        if first_half_length:  # BertBackbone has no such argument
             promise["first_half_length"] = first_half_length
         outputs = self.backbone(
             inputs, training=training, streams=streams, **promise
@@ -202,14 +208,16 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         weighted_metrics=None,
         **kwargs,
     ):
-        """Configure training; the objectives define the loss and the metrics.
+        """Configure training with an optimizer.
+
+        The objectives define the loss and the metrics.
 
         Args:
             optimizer, kwargs: see `Task`.
-            loss, loss_weights, metrics, weighted_metrics: left out.
+            loss, loss_weights, metrics, weighted_metrics: must be left out.
 
         Raises:
-            ValueError: if one of the last four is given.
+            ValueError: if a loss, loss weights or metrics are given.
         """
         values = loss, loss_weights, metrics, weighted_metrics
         for name, value in zip(_OF_OBJECTIVES, values, strict=True):
@@ -222,11 +230,11 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         super().compile(optimizer, **kwargs)
 
     def predict_step(self, *arguments):
-        """A step of `predict`, without the largest outputs.
+        """Compute a step of `predict`, without the largest outputs.
 
-        It returns `content` without targets; with targets `query` and the
-        outputs that have a value for each target or row. It never returns
-        memories.
+        Without targets the step returns `content`. With targets it returns
+        `query` and the outputs that have a value for each target or row. It
+        never returns memories.
         """
         outputs = super().predict_step(*arguments)
         if keras.backend.backend() != "jax":
@@ -243,36 +251,37 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
 
     @property
     def reads_query(self):
-        """bool, whether an objective reads the query stream."""
+        """Whether an objective reads the query stream."""
         return any(x.reads_query for x in self.objectives)
 
     @property
     def next_token(self):
-        """str or None, the row that predicts a next token; see `Objective`."""
+        """Row that predicts the next token, str or None; see `Objective`."""
         return self.objectives[0].next_token
 
     @property
     def pseudo_mask_id(self):
-        """int, id of [P], for a model with `next_token` "pseudo"."""
+        """Id of [P], int, for a model whose `next_token` is "pseudo"."""
         return self.objectives[0].pseudo_mask_id
 
     @property
     def metric_names(self):
-        """tuple of str, the metrics of `loss_sums`."""
+        """Names of the metrics of `loss_sums`, tuple of str."""
         return sum((x.metric_names for x in self.objectives), ())
 
     def loss_sums(self, outputs, batch):
-        """Sum the losses of a batch, without division by the weight.
+        """Sum the weighted losses of a batch, not divided by the weights' sum.
 
         Args:
             outputs: dict of the model's outputs.
             batch: dict of features and labels, see the class.
 
         Returns:
-            (loss, metrics, weight): float32 scalar to differentiate, with the
-            objectives' factors; dict of `metric_names` to float32 scalars, with
-            `loss` of only the first objective; float32 scalar, the weight that
-            divides all of these.
+            (loss, metrics, weight). `loss` is a float32 scalar, the sum of all
+            objectives' losses times their factors, to be differentiated.
+            `metrics` is a dict from `metric_names` to float32 scalars; its
+            entry "loss" is the loss of the first objective alone. `weight` is a
+            float32 scalar that divides the loss and the metrics.
         """
         first = self.objectives[0]
         loss, metrics, weight = first.loss_sums(outputs, batch)
@@ -292,7 +301,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         sample_weight=None,
         training=True,
     ):
-        """The loss of `fit`: a replica's share of the call's loss."""
+        """Compute the loss of `fit`, a replica's share of the call's loss."""
         if "loss" not in y_pred:
             raise ValueError(
                 "`fit` and `evaluate` need the feature `target_ids`. "
@@ -305,7 +314,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
                 "[B, P]."
             )
         losses = []
-        if self.losses:  # of regularizers
+        if self.losses:  # losses of regularizers
             losses.append(super().compute_loss(x, y, y_pred))
         for objective in self.objectives:
             terms = objective.terms(y_pred, x)
@@ -315,7 +324,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         return sum(losses)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Update the metrics of all objectives, by weight."""
+        """Update all objectives' metrics with a batch, and return them."""
         unused = []
         for objective in self.objectives:
             terms = objective.terms(y_pred, x)
@@ -326,12 +335,13 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
                 metric = getattr(self, attribute)
                 metric.update_state(terms.metrics[name], terms.weights)
         results = self.get_metrics_result()
-        # Without predictions, 0 would read as all wrong.
+        # A metric without predictions is left out, because its value 0 would
+        # mean that all predictions are wrong.
         return {k: v for k, v in results.items() if k not in unused}
 
     @property
     def next_sentence_weight(self):
-        """float, the weight of `NextSentence`, 0 without it."""
+        """Weight of the objective `NextSentence`, float; 0 without it."""
         weights = {x.name: x.weight for x in self.objectives}
         return weights.get(NextSentence.name, 0.0)
 
@@ -349,8 +359,8 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
 
     def get_config(self):
         objectives = self.objectives
-        # The config holds only its weight, which `from_preset` can then
-        # replace.
+        # The config holds only the weight of `NextSentence`, so that an
+        # argument of `from_preset` can replace it.
         if type(objectives[-1]) is NextSentence:
             objectives = objectives[:-1]
         return {
@@ -375,18 +385,18 @@ def make_objectives(objective=None, next_sentence_weight=0.0):
     """Make the objectives of a pretrainer.
 
     Args:
-        objective: Objective, a name in `OBJECTIVES`, a dict of `get_config`,
-            or a list of these. Default None: `Permutation()`.
-        next_sentence_weight: float; if positive, `NextSentence` with this
-            weight is added unless the list has one. Default 0.
+        objective: Objective, a name in `OBJECTIVES`, a dict from `get_config`,
+            or a list of these. None (default) means `Permutation()`.
+        next_sentence_weight: float. If it is positive, `NextSentence` with this
+            weight is added to objectives that do not include it. Default 0.
 
     Returns:
         tuple of Objective.
 
     Raises:
-        ValueError: if a name is unknown, occurs twice or needs another
-            objective, if two objectives predict tokens, or if the weight is
-            negative.
+        ValueError: if a name is unknown or occurs twice, if no objective
+            precedes `NextSentence`, if two objectives predict tokens, or if the
+            weight is negative.
     """
     if next_sentence_weight < 0:
         raise ValueError(
@@ -422,7 +432,7 @@ def make_objectives(objective=None, next_sentence_weight=0.0):
 
 
 def _configs_of(objectives):
-    """Configs of objectives for a file, list of dict.
+    """Return the configs of objectives for a saved file, list of dict.
 
     Args:
         objectives: sequence of Objective.

@@ -1,7 +1,7 @@
-"""Pseudo-masked language modelling: two models from one forward pass.
+"""Pseudo-masked language modelling of UniLMv2: two losses in one forward pass.
 
-The blocks and their order are drawn in
-`data_pipeline/objectives/pseudo_masked.py`.
+`data_pipeline/objectives/pseudo_masked.py` draws the blocks of targets and
+their order.
 
 Shapes: B batch, T tokens, P targets, D model dim, V vocabulary.
 """
@@ -21,31 +21,36 @@ from xlnet_tf.objectives.objective import without_targets
 from xlnet_tf.tasks.heads import rows_at
 
 LOSSES = ("both", "autoencoding", "partially_autoregressive")
-# <eop>, which is in a text only if spelled out.
+# Id of <eop>. A text contains this token only if "<eop>" is written in it.
 _PSEUDO_MASK_ID = 8
 
 
 class PseudoMasked(TokenPrediction):
-    """Predict masked tokens independently, and block by block in an order.
+    """Objective: predict masked tokens independently, and also block by block.
 
-    `token_ids` int [B, T] has <mask> ([M]), other tokens or the true ones at
-    `target_positions` [B, P]; `target_ids` and `target_weights` [B, P] are the
-    labels; `target_blocks` int [B, P] is the step of each target in the order.
-    For each target the pseudo mask [P] and the true token are appended, at the
-    target's position. [M] and the context see each other. [P] sees both, the
-    true tokens of earlier steps, and every [P] of its own step. A true token
-    sees both and the true tokens up to its own step. So the rows of the text
-    predict all targets at once (autoencoding), and the rows of [P] predict them
-    step by step (partially autoregressive). The context is encoded once.
+    The batch has the positions of the targets in `target_positions` [B, P]. At
+    these positions `token_ids` int [B, T] contains <mask> ([M]), another token
+    or the true token. `target_blocks` int [B, P] is the step of each target in
+    the order of the blocks. The labels are `target_ids` and `target_weights`
+    [B, P].
 
-    `token_loss` [B, P] is the sum of `autoencoding_loss` and
-    `partially_autoregressive_loss`, in nats; `token_correct` is the mean over
-    both predictions. Without `target_blocks` this is `Masked`.
+    For each target, the pseudo token [P] and the true token are appended to the
+    row, with the target's position. [M] and the context attend to each other.
+    [P] attends to [M] and the context, to the true tokens of earlier steps, and
+    to every [P] of its own step. A true token attends to [M] and the context,
+    and to the true tokens of its own step and earlier steps. The rows of the
+    text thus predict all targets at once (autoencoding), and the rows of [P]
+    predict the targets step by step (partially autoregressive). The context is
+    encoded only once.
+
+    The output `token_loss` [B, P] is the sum of `autoencoding_loss` and
+    `partially_autoregressive_loss`, in nats. `token_correct` is the mean over
+    both predictions. Without `target_blocks` the objective equals `Masked`.
 
     Args:
-        losses: str, "both" (default), "autoencoding" or
+        losses: str, the losses to compute: "both" (default), "autoencoding" or
             "partially_autoregressive".
-        pseudo_mask_id: int, the id used as [P]. Default 8, <eop>.
+        pseudo_mask_id: int, token id of [P]. Default 8, the id of <eop>.
 
     Raises:
         ValueError: if `losses` is unknown.
@@ -83,12 +88,13 @@ class PseudoMasked(TokenPrediction):
                 f"Received: losses={losses!r}."
             )
         self.losses = losses
-        # Each loss trains its own rows: [P], which generation uses, and [M].
+        # Each loss trains its own rows. Generation uses the rows of [P], and
+        # filling in blanks uses the rows of [M].
         self.next_token = None if losses == "autoencoding" else "pseudo"
         self.fills_blanks = losses != "partially_autoregressive"
         self.predictions = 2 if losses == "both" else 1
         if losses != "both":
-            # A loss that is not computed must not appear as 0.
+            # Without this, the loss that is not computed would appear as 0.
             self.metric_names = ("loss", "accuracy", f"{losses}_loss")
         self.pseudo_mask_id = pseudo_mask_id
 
@@ -125,7 +131,7 @@ class PseudoMasked(TokenPrediction):
         return {**inputs, **self._appended(batch)}
 
     def _appended(self, batch):
-        """Features of the text, then of all [P], then of the true tokens."""
+        """Append all [P], then all true tokens, to the features of the text."""
 
         def cast(name):
             return ops.cast(batch[name], "int32")
