@@ -1,9 +1,9 @@
 """XLNet for TensorFlow and Keras 3.
 
 The names in `__init__.pyi` are imported on first use, so that the commands
-print `--help` without loading Keras. The classes are registered with Keras as
-soon as both packages are imported, in either order, so that
-`keras.models.load_model` finds them.
+print `--help` without loading Keras. When both packages, Keras and xlnet_tf,
+are imported, in either order, the classes are registered with Keras.
+`keras.models.load_model` then finds the classes.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ def _check_neighbours():
     """Refuse user files that shadow packages of this project.
 
     Raises:
-        ImportError: with the name of the file.
+        ImportError: if a package is shadowed; the message names the file.
     """
     for name, part in (("data_pipeline", "base"), ("saved_models", "client")):
         spec = importlib.util.find_spec(name)
@@ -59,7 +59,7 @@ def __getattr__(name):
 
 
 def _import_classes():
-    """Import every class, which registers it with Keras by its name."""
+    """Import every public class, which registers the class with Keras."""
     for name in _NAMES:
         if name[0].isupper():
             _import(name)
@@ -69,7 +69,8 @@ def _import_classes():
 def _register_with_keras(keras):
     ours = [m for n, m in sys.modules.items() if n.startswith("xlnet_tf.")]
     if any(getattr(m.__spec__, "_initializing", False) for m in ours):
-        # One of these modules is importing Keras and is incomplete;
-        # `__getattr__` is importing it and imports the others afterwards.
+        # One of these modules is importing Keras and is still incomplete.
+        # `__getattr__`, which is importing this module, then imports all
+        # classes.
         return
     _import_classes()

@@ -1,6 +1,7 @@
-"""All commands by one name: `xlnet train ...`, or `python -m xlnet_tf train`.
+"""Command `xlnet`, with a subcommand for each command of the project.
 
-A subcommand has the options of its module; `python -m MODULE` runs it too.
+`xlnet train ...` is the same as `python -m xlnet_tf train ...`. A subcommand
+has the options of its module, and `python -m MODULE` runs the same command.
 """
 
 import importlib
@@ -10,7 +11,7 @@ from data_pipeline.base.command_line import print_notes
 from data_pipeline.base.suggestions import did_you_mean
 from xlnet_tf.version import __version__
 
-# In the order of use: the module and the description of each.
+# Subcommand -> (module, description), in the order of use.
 COMMANDS = {
     "train-tokenizer": (
         "data_pipeline.train_tokenizer",
@@ -36,13 +37,13 @@ COMMANDS = {
 
 
 def main(argv=None):
-    """Run the subcommand in the arguments.
+    """Run the subcommand that the arguments name.
 
     Args:
-        argv: list of str, default None for the arguments of the process.
+        argv: list of str, or None (default) for the arguments of the process.
 
     Returns:
-        int, the exit status of the subcommand; 2 for an unknown one.
+        int, the exit status of the subcommand, or 2 for an unknown subcommand.
     """
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("-h", "--help"):
@@ -51,7 +52,7 @@ def main(argv=None):
     if name == "--version":
         sys.stdout.write(f"xlnet_tf {__version__}\n")
         return 0
-    # Accept names of modules too.
+    # Accept the names of modules too, such as build_records.
     name = name.replace("_", "-")
     if name not in COMMANDS:
         hint = did_you_mean(name, COMMANDS) or "."

@@ -2,8 +2,9 @@
 
     python -m xlnet_tf.convert --from xlnet_cased_L-12_H-768_A-12 --to DIR
 
-Reads every format that `from_preset` reads. Writes a preset (`keras`), Hugging
-Face's format (`hf`) or the released format (`tf1`), with the tokenizer.
+The command reads every format that `from_preset` reads. It writes a preset
+(`keras`), Hugging Face's format (`hf`) or the released format (`tf1`), together
+with the tokenizer.
 """
 
 import sys
@@ -27,7 +28,7 @@ FORMATS = {
 
 
 def parse_arguments(argv=None):
-    """Options of the command."""
+    """Parse the options of the command."""
     parser = command_line.Parser(
         prog="python -m xlnet_tf.convert",
         description="Convert the weights of an XLNet or BERT between formats.",
@@ -50,41 +51,42 @@ def parse_arguments(argv=None):
         "--format",
         choices=FORMATS,
         default="keras",
-        help="keras: a preset; hf: Hugging Face's format; tf1: as released "
-        "(default keras)",
+        help="keras: a preset; hf: Hugging Face's format; tf1: the released "
+        "TensorFlow 1 format (default keras)",
     )
     add(
         "--dtype",
         choices=("float32", "float16"),
         default="float32",
-        help="type of the weights in a preset: float16 takes half the space "
-        "(default float32)",
+        help="type of the weights in a preset; float16 needs half the space "
+        "of float32 (default float32)",
     )
     add("--config", help="xlnet_config.json, if not beside the weights")
     add("--tokenizer", help="spiece.model, if not beside the weights")
     add(
         "--lowercase",
         action="store_true",
-        help="for an uncased vocabulary, if no file beside the weights records "
-        "it",
+        help="lower-case text, for an uncased vocabulary; needed only if no "
+        "file beside the weights sets it",
     )
     add("--task", help="class of the model, such as XLNetTextClassifier")
     add("--head", help='head to convert, if there are several: "mnli"')
     add(
         "--gelu",
         choices=("tanh", "erf"),
-        help="form of GELU in training (default: as detected)",
+        help="form of GELU that the model was trained with (default: the form "
+        "found in the files)",
     )
     add(
         "--partial",
         action="store_true",
-        help="read the weights that fit, and list the others",
+        help="read the weights that fit, and list all other weights",
     )
     return command_line.parse(parser, argv)
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command; see the module's docstring."""
     arguments = parse_arguments(argv)
     target = arguments.to
     if not is_model_of_hub(target):
@@ -134,7 +136,7 @@ def main(argv=None):
 
 
 def check_empty(target):
-    """Refuse a non-empty directory, and a file."""
+    """Refuse a target that is a file or a non-empty directory."""
     path = as_path(target)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(
@@ -162,7 +164,7 @@ def _warn_of_differences(model, form):
 
 
 def read(arguments):
-    """Read the model in the arguments.
+    """Read the model that the arguments name.
 
     Returns:
         (backbone or task, WeightSource, Head or None).
@@ -209,7 +211,7 @@ def read(arguments):
 
 
 def description(model, source, head, gelu=None):
-    """Lines that describe the model, list of str."""
+    """Return the lines that describe the model, list of str."""
     config = model.config
     kind = type(model).__name__
     if head is not None and head.name:
@@ -228,7 +230,7 @@ def description(model, source, head, gelu=None):
 
 
 def read_its_tokenizer(arguments):
-    """Tokenizer from the arguments or next to the weights, or None."""
+    """Load the tokenizer from the arguments or beside the weights, or None."""
     from xlnet_tf.loading import load_tokenizer
     from xlnet_tf.loading import open_model
 
@@ -236,7 +238,7 @@ def read_its_tokenizer(arguments):
     own = open_model(arguments.source).tokenizer(lowercase)
     if not arguments.tokenizer:
         return own
-    # A SentencePiece file does not store whether text is lower-cased.
+    # A SentencePiece file does not record whether text is lower-cased.
     if own is not None and as_model_path(arguments.tokenizer).is_file():
         lowercase = own.lowercase
     return load_tokenizer(arguments.tokenizer, lowercase)
@@ -246,12 +248,13 @@ def write(model, target, form, tokenizer=None, head=None, dtype="float32"):
     """Write a model into a new directory, atomically.
 
     Args:
-        model: a backbone, or a task around one.
-        target: path.
-        form: str, a key of FORMATS.
-        tokenizer: Tokenizer or None.
-        head: Head, for its name in the released format, or None.
-        dtype: str, of the weights of a preset.
+        model: backbone or task.
+        target: path of the directory.
+        form: str, the format, a key of FORMATS.
+        tokenizer: Tokenizer, or None (default).
+        head: Head, which has the head's name in the released format, or None
+            (default).
+        dtype: str, type of the weights in a preset. Default "float32".
     """
     from data_pipeline.base.directories import written_directory
     from data_pipeline.tokenization.hugging_face import write_tokenizer
@@ -277,7 +280,7 @@ def write(model, target, form, tokenizer=None, head=None, dtype="float32"):
 
 
 def command():
-    """Entry point of the console script."""
+    """Run the command and return its exit status."""
     return command_line.run(main)
 
 

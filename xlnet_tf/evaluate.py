@@ -1,7 +1,7 @@
 """Measure a model without training it: `python -m xlnet_tf.evaluate`.
 
-It prints the perplexity of a causal model on text, or the metrics of a task's
-model on examples:
+The command prints the perplexity of a causal model on text, or the metrics of a
+task's model on examples:
 
     python -m xlnet_tf.evaluate --model runs/mine --text 'test/*.txt' \\
         --memory-length 640 --segment-length 128
@@ -9,7 +9,7 @@ model on examples:
         --window 512 --stride 128
     python -m xlnet_tf.evaluate --model runs/rte --task rte --data glue/RTE
 
-`python -m xlnet_tf.train --objective causal` trains a causal model. Its memory
+`python -m xlnet_tf.train --objective causal` trains a causal model. The memory
 may be longer here than in training.
 """
 
@@ -24,7 +24,7 @@ from data_pipeline.text.options import fill_text_options
 from xlnet_tf.training.startup import check_backend
 
 _SEGMENT_LENGTH = 128
-# Options, besides text files, that a task does not use.
+# Options for text that a task does not use, besides the text files.
 _OF_TEXT = (
     "tokenizer",
     "segment_length",
@@ -35,7 +35,7 @@ _OF_TEXT = (
 
 
 def parse_arguments(argv=None):
-    """Options of the command."""
+    """Parse the options of the command."""
     parser = command_line.Parser(
         prog="python -m xlnet_tf.evaluate",
         usage="%(prog)s --model PATH (--text GLOB ... | --task NAME --data "
@@ -50,7 +50,7 @@ def parse_arguments(argv=None):
         metavar="PATH",
         help="output of a run, preset or .keras file",
     )
-    add("--task", metavar="NAME", help="task, as in xlnet_tf.finetune")
+    add("--task", metavar="NAME", help="name of a task, see xlnet_tf.finetune")
     add(
         "--data",
         metavar="PATH",
@@ -58,7 +58,8 @@ def parse_arguments(argv=None):
     )
     add(
         "--columns",
-        help="as in xlnet_tf.finetune (default: the run's columns, or guessed)",
+        help="columns of the data, see xlnet_tf.finetune (default: the run's "
+        "columns, otherwise guessed)",
     )
     add(
         "--predictions",
@@ -66,18 +67,22 @@ def parse_arguments(argv=None):
         help="write predictions and labels to this file, as JSON lines",
     )
     _add_perplexity_options(add)
-    add("--output", metavar="FILE", help="write the metrics here, as JSON")
+    add(
+        "--output",
+        metavar="FILE",
+        help="write the metrics to this file, as JSON",
+    )
     command_line.add_quiet(parser)
     return command_line.parse(parser, argv)
 
 
 def _add_perplexity_options(add):
-    """Add options for the text, and for the tokens read at once."""
+    """Add the options for text, and for the tokens that are read at once."""
     add("--text", nargs="+", help="text files, or globs")
     add(
         "--tokenizer",
         metavar="FILE",
-        help="a spiece.model (default: the one beside the model)",
+        help="a spiece.model (default: the model's tokenizer)",
     )
     add_text_options(add)
     add(
@@ -90,26 +95,26 @@ def _add_perplexity_options(add):
         "--memory-length",
         type=_not_negative,
         metavar="N",
-        help="tokens to remember (default: the model's)",
+        help="tokens in the memory (default: the model's memory length)",
     )
     add(
         "--window",
         type=_positive,
         metavar="N",
-        help="slide a window of this many tokens, without memory",
+        help="read the text in a sliding window of N tokens, without memory",
     )
     add(
         "--stride",
         type=_positive,
         metavar="N",
-        help="tokens that the window moves by (default half a window)",
+        help="move the window by N tokens (default half a window)",
     )
     add(
         "--batch-size",
         type=_positive,
         metavar="N",
-        help="parts of the text, or windows, per batch (default 1); for a "
-        "task, rows (default as in xlnet_tf.finetune)",
+        help="parts of the text, or windows, in a batch (default 1); with a "
+        "task, rows in a batch (default as in xlnet_tf.finetune)",
     )
 
 
@@ -134,7 +139,7 @@ def _at_least(text, least):
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command; see the module's docstring."""
     options = parse_arguments(argv)
     if bool(options.text) == bool(options.task):
         raise ValueError(
@@ -148,7 +153,7 @@ def main(argv=None):
 
 
 def measure_text(options):
-    """Print the perplexity of text; return the exit status."""
+    """Print the perplexity of a model on text; return the exit status."""
     for name in ("data", "columns", "predictions"):
         if getattr(options, name):
             raise ValueError(f"--{name} needs --task, which is not given.")
@@ -212,7 +217,7 @@ def measure_text(options):
 
 
 def measure_task(options):
-    """Print the metrics of a task; return the exit status."""
+    """Print the metrics of a model on a task; return the exit status."""
     if not options.data:
         raise ValueError("--task needs --data: a file or a directory.")
     for name in (*_OF_TEXT, *TEXT_DEFAULTS):
@@ -255,14 +260,15 @@ def measure_task(options):
 
 
 def read_text(options, tokenizer):
-    """Tokens of text files as one stream, with counts.
+    """Read text files as one stream of tokens, and count words and characters.
 
     Args:
         options: object with the attributes of the command line.
         tokenizer: Tokenizer.
 
     Returns:
-        (int32 array [N], words, characters), without ends of lines.
+        (int32 array of N token ids, number of words, number of characters).
+        Ends of lines are not counted as characters.
 
     Raises:
         ValueError: if the text has fewer than two tokens.
@@ -303,7 +309,7 @@ def read_text(options, tokenizer):
 
 
 def command():
-    """Entry point of the console script."""
+    """Run the command and return its exit status."""
     return command_line.run(main)
 
 

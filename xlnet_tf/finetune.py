@@ -1,12 +1,12 @@
-"""Fine-tune an XLNet on a task: `python -m xlnet_tf.finetune`.
+"""Fine-tune an XLNet or a BERT on a task: `python -m xlnet_tf.finetune`.
 
     python -m xlnet_tf.finetune --task rte --data glue/RTE --preset DIR \\
         --output runs/rte
 
-The output directory holds `results.json`, `best/` for `from_preset`,
-`model.keras`, `metrics.jsonl`, predictions of the held-out examples and, for
-some tasks, a report and a picture. The same command again resumes a stopped
-run; with `--predict FILE` it predicts.
+The output directory contains `results.json`, the preset `best/`, `model.keras`,
+`metrics.jsonl`, the predictions for the held-out examples and, for some tasks,
+a report and a picture. The same command again resumes a stopped run. With
+`--predict FILE` the command also writes predictions for the examples in FILE.
 """
 
 import argparse
@@ -53,7 +53,7 @@ FREQUENT = (
 
 
 def parse_arguments(argv=None):
-    """Options of the command, with a field of FinetuningSettings each."""
+    """Parse the options, one for each field of FinetuningSettings."""
     parser = command_line.Parser(
         prog="python -m xlnet_tf.finetune",
         usage="%(prog)s --task NAME --preset DIR --output DIR [options]",
@@ -65,7 +65,7 @@ def parse_arguments(argv=None):
     parser.add_argument(
         "--training",
         metavar="FILE",
-        help="JSON or YAML file with any of the settings; options override it",
+        help="JSON or YAML file of settings; options override the file",
     )
     add_print_config(parser)
     group = parser.add_argument_group(
@@ -76,7 +76,7 @@ def parse_arguments(argv=None):
 
 
 def _listed_tasks():
-    """Names and descriptions of all tasks, lines for `--help`, str."""
+    """Return the names and descriptions of all tasks for `--help`, str."""
     lines = [
         textwrap.fill(
             task.description,
@@ -90,19 +90,19 @@ def _listed_tasks():
 
 
 def read_settings(options):
-    """Make FinetuningSettings from options, file and recipe.
+    """Make FinetuningSettings from the options, the file and the recipe.
 
     Args:
         options: argparse.Namespace of `parse_arguments`.
 
     Raises:
-        ValueError: a name is unknown, a value is wrong or missing, or the task
-            has no data.
+        ValueError: if a name is unknown, if a value is wrong or missing, or if
+            the task has no data.
     """
     task = options.task
     if task is None and options.training:
         task = read_file(FinetuningSettings, options.training).get("task")
-    if task is None and options.print_config:  # works without a task
+    if task is None and options.print_config:  # needs no task
         task = "classification"
     if task is not None:
         find_task(task)
@@ -122,7 +122,7 @@ def read_settings(options):
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command; see the module's docstring."""
     options = parse_arguments(argv)
     settings = read_settings(options)
     if options.print_config:
@@ -159,18 +159,21 @@ def main(argv=None):
         if status:
             return status
         all_results.append(results)
-    # None on workers other than the chief.
+    # Only the chief has results; other workers have None.
     if settings.seeds is not None and all_results[0] is not None:
         write_summary(settings.output, all_results, command_line.print_lines)
     return 0
 
 
 def _read(settings, earlier):
-    """Read TaskData; a resumed run holds out the same examples.
+    """Read the examples of the task, TaskData.
+
+    A resumed run holds out the same examples as before.
 
     Args:
         settings: FinetuningSettings.
-        earlier: dict of `run.json` of the resumed run, or None.
+        earlier: dict, the contents of the resumed run's `run.json`, or None for
+            a new run.
     """
     from data_pipeline.tasks import reading
     from xlnet_tf.tasks import task_kind
@@ -183,14 +186,14 @@ def _read(settings, earlier):
         evaluation=settings.eval_data,
         columns=settings.columns,
         fraction=settings.hold_out,
-        # Runs of several seeds hold out the same examples as the first.
+        # With several seeds, all runs hold out the first run's examples.
         seed=earlier["held_out_seed"] if earlier else settings.seed,
     )
     if data.labels and data.task.labels is None:
         labels = labels_of_head(
             task_kind(data.task.kind).model_class, open_source(settings.preset)
         )
-        if set(labels) == set(data.labels):  # in the order of the logits
+        if set(labels) == set(data.labels):  # use the order of the logits
             data = dataclasses.replace(data, labels=labels)
         elif len(labels) == len(data.labels) and not settings.random_start:
             warnings.warn(
@@ -199,7 +202,8 @@ def _read(settings, earlier):
                 f"{', '.join(data.labels)}",
                 stacklevel=1,
             )
-    if settings.predict:  # read now: a mistake must not cost a training
+    # Read the file now, because a mistake in it would waste the training.
+    if settings.predict:
         reading.read_unlabelled(
             data.task, settings.predict, data.columns, data.labels
         )
@@ -207,7 +211,7 @@ def _read(settings, earlier):
 
 
 def command():
-    """Entry point of the console script."""
+    """Run the command and return its exit status."""
     return command_line.run(main)
 
 

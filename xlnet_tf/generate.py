@@ -4,9 +4,10 @@
     python -m xlnet_tf.generate --model runs/mine --input prompts.jsonl \\
         --num-beams 4 --output texts.jsonl
 
-Writes one JSON object per prompt, in order. With `--output`, the same command
-resumes where it was stopped (in a bucket not after SIGKILL). A prompt that
-cannot be read gets an object with `error`, and the exit status is 1.
+The command writes a JSON object for each prompt, in the order of the prompts.
+With `--output`, the same command again resumes a stopped run (in a bucket not
+after SIGKILL). If a prompt cannot be read, its object contains `error`, and the
+exit status is 1.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from xlnet_tf.training.startup import check_backend
 
 
 def parse_arguments(argv=None):
-    """Options of the command, with a field of GenerationSettings each."""
+    """Parse the options, one for each field of GenerationSettings."""
     parser = command_line.Parser(
         prog="python -m xlnet_tf.generate",
         usage="%(prog)s --model PATH [--prompt TEXT] [--input FILE] [options]",
@@ -48,12 +49,13 @@ def parse_arguments(argv=None):
     add(
         "--input",
         metavar="FILE",
-        help="prompts, one per line, or .jsonl of objects with `prompt`",
+        help="file with a prompt on each line, or a .jsonl file of objects "
+        "with `prompt`",
     )
     add(
         "--output",
         metavar="FILE",
-        help="file of JSON lines (default: print them)",
+        help="write JSON lines to this file (default: print them)",
     )
     add(
         "--stream",
@@ -63,7 +65,7 @@ def parse_arguments(argv=None):
     add(
         "--tokenizer",
         metavar="FILE",
-        help="a spiece.model (default: the one beside the model)",
+        help="a spiece.model (default: the model's tokenizer)",
     )
     add(
         "--stop",
@@ -79,16 +81,17 @@ def parse_arguments(argv=None):
 
 
 def read_prompts(options):
-    """Read the prompts of the command line.
+    """Read the prompts from the command line or the input file.
 
     Args:
         options: object with the attributes of the command line.
 
     Returns:
-        list of dicts with `prompt`; other fields of JSON lines are kept.
+        list of dicts with `prompt`. A dict from a JSON line also has the line's
+        other fields.
 
     Raises:
-        ValueError: if there are no prompts, or a line has none.
+        ValueError: if there are no prompts, or if a line has no prompt.
     """
     from data_pipeline.tasks.table import is_json_lines
     from data_pipeline.tasks.table import is_table
@@ -123,14 +126,14 @@ def read_prompts(options):
 
 
 def as_line(row, found):
-    """A prompt and its texts as one line of JSON.
+    """Write a prompt and its texts as one line of JSON.
 
     Args:
-        row: dict of `read_prompts`.
-        found: list of GeneratedText, or ValueError.
+        row: dict from `read_prompts`.
+        found: list of GeneratedText, or a ValueError if the prompt is wrong.
 
     Returns:
-        str, with a line end.
+        str, ending in a line feed.
     """
     if isinstance(found, ValueError):
         result = {"error": str(found)}
@@ -147,18 +150,19 @@ def as_line(row, found):
                 for text in found
             ]
         }
-    # From an earlier try.
+    # The input may be the output of an earlier run.
     row = {k: v for k, v in row.items() if k not in ("error", "texts")}
     return json_line({**row, **result})
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command; see the module's docstring."""
     options = parse_arguments(argv)
     given = given_options(
         GenerationSettings, {**vars(options), "stop": tuple(options.stop)}
     )
-    GenerationSettings(**given)  # validates before models are read
+    # Refuse wrong settings before the model is read.
+    GenerationSettings(**given)
     rows = read_prompts(options)
     if options.output:
         check_writable(options.output, filter(None, [options.input]))
@@ -184,7 +188,7 @@ def main(argv=None):
 
 
 def _generator(options, given):
-    """Make the TextGenerator of the model, with the given settings."""
+    """Make the TextGenerator of the command, from its model and settings."""
     from xlnet_tf.generation.generator import TextGenerator
     from xlnet_tf.loading import open_model
 
@@ -215,18 +219,18 @@ def _stream(generator, rows):
             status = 1
             continue
         before = row["prompt"] if generator.keeps_prompt else ""
-        # The model reads a line end as a space.
+        # The model reads a line feed as a space.
         sys.stdout.write(printable(before.replace("\n", " ")))
         for text in generator.stream(token_ids, number):
             sys.stdout.write(printable(following(before, text)))
-            before = ""  # only the first part follows the prompt
+            before = ""  # only the first part is printed after the prompt
             sys.stdout.flush()
         sys.stdout.write("\n")
     return status
 
 
 def _tracked(found, rows, options, initial=0):
-    """Results, with progress unless they are printed one by one."""
+    """Yield the results, and show progress unless each result is printed."""
     shown = not options.quiet
     if not options.output:
         shown = shown and not sys.stdout.isatty()
@@ -245,13 +249,14 @@ def _print(generator, rows, options):
 
 
 def _write(generator, rows, options):
-    """Write a partial file, and the output when it is complete."""
+    """Write the output, and until it is complete a partial file."""
     from data_pipeline.base.files import as_path
     from data_pipeline.base.files import is_model_of_hub
     from data_pipeline.base.files import write_bytes
 
     partial = None
-    if not is_model_of_hub(options.output):  # each file there is a commit
+    # Every file that is written to a model of the hub is a commit.
+    if not is_model_of_hub(options.output):
         output = as_path(options.output)
         output.parent.mkdir(parents=True, exist_ok=True)
         partial = output.parent / f"{output.name}.partial"
@@ -274,18 +279,18 @@ def _write(generator, rows, options):
 
 @contextlib.contextmanager
 def _kept(lines, partial, task):
-    """Context that keeps lines in a partial file, in case of a stop.
+    """Context that keeps the finished lines in a partial file, for a restart.
 
-    A local file grows with each line. In a bucket files cannot grow: the file
-    is written once, if the block fails or a signal stops it.
+    Each line is appended to a local file. Files in a bucket cannot be appended
+    to, so the file is written once, when the block fails or a signal stops it.
 
     Args:
-        lines: list of str, the lines so far; grows.
-        partial: path, or None for no file.
+        lines: list of str, the lines written so far. New lines are appended.
+        partial: path of the partial file, or None for no file.
         task: str, the first line of the file.
 
     Yields:
-        function of a str, which adds a line.
+        function of a str that adds a line.
     """
     from data_pipeline.base.files import is_remote
     from data_pipeline.base.files import write_bytes
@@ -313,7 +318,7 @@ def _kept(lines, partial, task):
 
 
 def _task(options, rows, settings):
-    """str, the first line of a partial file, which identifies its command."""
+    """Make the first line of a partial file, which identifies the command."""
     values = {
         "model": options.model,
         "tokenizer": options.tokenizer,
@@ -325,11 +330,12 @@ def _task(options, rows, settings):
 
 
 def _lines_kept(partial, task):
-    """Lines of a stopped run of the same command, otherwise none."""
+    """Read the lines of a stopped run of the same command, if any."""
     if partial is None or not partial.is_file():
         return []
-    # Not `splitlines`: a text may contain U+2028 and the like. Bytes after the
-    # last line feed are an incomplete line, perhaps cut inside a character.
+    # `splitlines` would also split at U+2028 and the like, which a text may
+    # contain. Bytes after the last line feed are an incomplete line, and may
+    # end inside a character.
     first, *lines = partial.read_bytes().split(b"\n")[:-1] or [b""]
     if first != task.strip().encode():
         return []
@@ -346,7 +352,7 @@ def _status(failed, rows):
 
 
 def command():
-    """Entry point of the console script."""
+    """Run the command and return its exit status."""
     return command_line.run(main)
 
 

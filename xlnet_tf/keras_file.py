@@ -1,4 +1,4 @@
-"""Keras' `.keras` files, with checks before Keras reads them."""
+"""Loading of `.keras` files, with checks before Keras reads the files."""
 
 import contextlib
 import io
@@ -25,10 +25,11 @@ from xlnet_tf.weights.source import head_parameters
 from xlnet_tf.weights.tensor_files import check_arrays
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
-# Keras' files are barely compressed.
+# Largest ratio of a file's expanded size to its size. Keras hardly compresses
+# its files.
 _MOST_EXPANSION = 10
-# Errors of zipfile for damaged files; it mistakes some damage for a password or
-# a newer format.
+# Errors that zipfile raises for damaged files. It mistakes some damage for a
+# password or a newer format.
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -41,7 +42,7 @@ _DAMAGE = (
     ValueError,
 )
 
-# Errors of Keras for a modified config.
+# Errors that Keras raises for a modified config.
 _UNFIT = (
     ArithmeticError,
     AssertionError,
@@ -52,23 +53,23 @@ _UNFIT = (
     TypeError,
     ValueError,
 )
-# Layers of this library that a file may contain.
+# Classes of this library whose weights a file may contain.
 _LAYERS = (Backbone, Task, StatefulMemory)
 
 
 def load_keras_file(path):
-    """Load a `.keras` file.
+    """Load the model in a `.keras` file.
 
     Args:
-        path: path.
+        path: path of the file.
 
     Returns:
         A model of the saved class.
 
     Raises:
-        FileNotFoundError: if there is no file.
-        ValueError: if it is damaged, or config and weights do not fit each
-            other.
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is damaged, or if its config and weights do not
+            fit each other.
     """
     if not path.is_file():
         raise FileNotFoundError(
@@ -99,7 +100,7 @@ def load_keras_file(path):
 def _checked_config(local, path):
     """Check the checksums and sizes of a `.keras` file, and return its config.
 
-    Keras itself reads weights with a wrong checksum.
+    Keras itself would read weights whose checksum is wrong.
     """
     try:
         with zipfile.ZipFile(local) as archive:
@@ -125,18 +126,21 @@ def _checked_config(local, path):
 
 @contextlib.contextmanager
 def _opened_weights(archive, local):
-    """Context of an archive's file of weights.
+    """Context that opens the file of weights in an archive.
+
+    An uncompressed file is read in place, because zipfile would read all bytes
+    before each requested position.
 
     Yields:
-        (binary file, int bytes). An uncompressed member is read in place:
-        zipfile would read everything before each requested place.
+        (binary file, its size in bytes, int).
     """
     member = archive.getinfo(_WEIGHTS)
     if member.compress_type != zipfile.ZIP_STORED:
         yield io.BytesIO(archive.read(member)), member.file_size
         return
     with local.open("rb") as file:
-        # The lengths of the name and the extra field in a member's header.
+        # A member's header holds the lengths of its name and extra field, which
+        # precede the data.
         file.seek(member.header_offset + 26)
         begin = member.header_offset + 30
         begin += sum(struct.unpack("<HH", file.read(4)))
@@ -144,7 +148,12 @@ def _opened_weights(archive, local):
 
 
 class _Section(io.RawIOBase):
-    """A part of a binary file, from `begin` on, as a file."""
+    """Binary file that is a part of another file.
+
+    Args:
+        file: binary file.
+        begin, size: ints, first byte and number of bytes of the part.
+    """
 
     def __init__(self, file, begin, size):
         self._file, self._begin, self._size = file, begin, size
@@ -174,7 +183,7 @@ class _Section(io.RawIOBase):
 
 
 def _check_members(archive, stored_bytes):
-    """Refuse members that are far larger than the file."""
+    """Refuse an archive whose members are far larger than its file."""
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
         raise zipfile.BadZipFile("two members have the same name")
@@ -185,10 +194,10 @@ def _check_members(archive, stored_bytes):
 
 
 def _num_parameters(objects):
-    """Approximate number of weights of a config's objects, int.
+    """Estimate the number of weights of the objects in a config, int.
 
     Args:
-        objects: list of (class, dict of its config).
+        objects: list of (class, dict with the config of the object).
     """
     counts, widths = [], [0]
     for cls, config in objects:
@@ -213,5 +222,5 @@ def _num_parameters(objects):
 def _numbers_of_metric(
     num_classes=0, num_thresholds=0, num_labels=None, **others
 ):
-    """Numbers in the tables of Keras' metrics, int."""
+    """Return how many numbers the tables of a Keras metric hold, int."""
     return max(num_classes**2, 4 * num_thresholds * (num_labels or 1))

@@ -1,7 +1,8 @@
-"""Loading a saved model of any format from its path.
+"""Loading of saved models of any format.
 
-`open_model` is the only entry point. It finds the model of a run, a directory
-of any format or a `.keras` file, its tokenizer, and the results of its run.
+`open_model` is the only entry point. It finds the model at a path: the output
+of a run, a directory of any format, or a `.keras` file. It also finds the
+model's tokenizer and the results of the model's run.
 """
 
 import os
@@ -33,9 +34,9 @@ from xlnet_tf.weights.own import CONFIG_FILE
 from xlnet_tf.weights.own import TASK_FILE
 from xlnet_tf.weights.preset import open_source
 
-_KERAS_FILE = "model.keras"  # in a run
+_KERAS_FILE = "model.keras"  # in the output of a run
 
-# All classes of models by name.
+# Name of a model class -> class.
 MODELS = {
     cls.__name__: cls
     for cls in (
@@ -58,34 +59,36 @@ def open_model(path: str | os.PathLike) -> "StoredModel":
     """Find the model at a path, without reading it.
 
     Args:
-        path: str or path of a `.keras` file or a run's output, or any path for
-            `from_preset`.
+        path: str or path of a `.keras` file or of a run's output, or any path
+            that `from_preset` accepts.
 
     Returns:
         StoredModel.
 
     Raises:
-        ValueError: if it belongs to several runs.
+        ValueError: if the path is the output of several runs.
     """
     return StoredModel(path)
 
 
 def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
-    """Load the model at a path, with its saved class.
+    """Load a saved model, with the class that it was saved with.
 
     Args:
-        path: str or path of a `.keras` file or a run's output (its
-            `model.keras`), or any path for `from_preset`.
+        path: str or path of a `.keras` file or of a run's output, or any path
+            that `from_preset` accepts. In a run's output the model is
+            `model.keras`.
         verify: bool, whether to compare the files of a directory with its
-            `SHA256SUMS`, if there is one. Default True. A `.keras` file has its
-            own checksums.
+            `SHA256SUMS`, if it has one. Default True. A `.keras` file has
+            checksums of its own.
 
     Returns:
-        A model; XLNetPretrainer for a directory with only a backbone.
+        A model. For a directory with only a backbone, an XLNetPretrainer.
 
     Raises:
         FileNotFoundError: if nothing is at the path.
-        ValueError: if it has no known model, or several heads.
+        ValueError: if the path has no known model, or a model with several
+            heads.
 
     Example:
 
@@ -101,15 +104,15 @@ def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
 
 
 class StoredModel:
-    """A model on a disk or in a bucket, with its other files.
+    """Saved model on a disk or in a bucket, with its tokenizer and results.
 
     Args:
         path: see `open_model`.
 
     Attributes:
-        path: path of the model's directory (for a run, of its preset) or of its
-            `.keras` file.
-        run: path of its run, or None.
+        path: path of the model's directory or `.keras` file. For the output of
+            a run, the directory is the run's preset.
+        run: path of the model's run, or None.
     """
 
     def __init__(self, path):
@@ -121,7 +124,7 @@ class StoredModel:
         self.run = next((x for x in near if (x / RUN_FILE).is_file()), None)
 
     def load(self, verify=True):
-        """See `load`."""
+        """Load the model; see the function `load`."""
         if self._file.is_dir():
             cls = class_of_directory(self.path, verify)
             return cls.from_preset(self.path, verify=verify)
@@ -133,48 +136,50 @@ class StoredModel:
         return model
 
     def source(self, config_file=None):
-        """The WeightSource of a directory, see `open_source`."""
+        """Open the weights of the directory; see `open_source`."""
         return open_source(self.path, config_file)
 
     def tokenizer(self, lowercase=None):
         """Load the model's tokenizer.
 
         Args:
-            lowercase: bool, or None for the value in its files.
+            lowercase: bool, whether to lower-case text, or None (default) for
+                the value in the tokenizer's files.
 
         Returns:
-            Tokenizer, or None if there is none.
+            Tokenizer, or None if the model has no tokenizer.
 
         Raises:
-            ValueError: if it is damaged.
+            ValueError: if the tokenizer is damaged.
         """
         from data_pipeline.tokenization.hugging_face import has_tokenizer
         from data_pipeline.tokenization.hugging_face import read_tokenizer
 
         directory = self.path if self.path.is_dir() else self.path.parent
-        # Only a run's preset stores the case of its text.
+        # Only a run's preset records whether its text is lower-cased.
         for place in (directory / "preset", directory / "best", directory):
             if place.is_dir() and has_tokenizer(place):
                 return read_tokenizer(place, lowercase)
         return None
 
     def tokenizer_for(self, model, given=None, lowercase=None):
-        """Load the tokenizer for a model: its own or a given one.
+        """Load a given tokenizer, or the model's own, and check that it fits.
 
         Args:
             model: the loaded model.
-            given: str or path of a tokenizer, or None (default). A
-                SentencePiece file does not store the case; it lower-cases text
-                if the model's own tokenizer does.
-            lowercase: bool, or None (default) for the value of the files or the
-                model.
+            given: str or path of a tokenizer, or None (default) for the model's
+                own tokenizer. A SentencePiece file does not record whether text
+                is lower-cased; the model's own tokenizer then decides.
+            lowercase: bool, whether to lower-case text, or None (default) for
+                the value in the files.
 
         Returns:
             Tokenizer.
 
         Raises:
-            FileNotFoundError: if there is none.
-            ValueError: if it is damaged, or has other pieces than the model.
+            FileNotFoundError: if there is no tokenizer.
+            ValueError: if the tokenizer is damaged, or if its pieces are not
+                the model's.
         """
         own = self.tokenizer(lowercase)
         tokenizer = own
@@ -195,31 +200,32 @@ class StoredModel:
         return tokenizer
 
     def results(self):
-        """dict of the run's `results.json`, or None without it."""
+        """Read `results.json` of the model's run, dict or None."""
         if self.run is None or not (self.run / RESULTS_FILE).is_file():
             return None
         return read_results(self.run)
 
     def training(self):
-        """dict of the settings of its run, empty without one."""
+        """Read the settings of the model's run, dict; empty without a run."""
         if self.run is None or not (self.run / TRAINING_FILE).is_file():
             return {}
         return read_json(self.run / TRAINING_FILE)
 
 
 def load_tokenizer(path, lowercase=None):
-    """Load a SentencePiece file, or the tokenizer of a model.
+    """Load a tokenizer from a SentencePiece file or a model's files.
 
     Args:
-        path: str or path of either.
-        lowercase: bool, or None for the value in the model's files.
+        path: str or path of a SentencePiece file or of a model.
+        lowercase: bool, whether to lower-case text, or None (default) for the
+            value in the model's files.
 
     Returns:
         Tokenizer.
 
     Raises:
-        FileNotFoundError: if there is none.
-        ValueError: if it is damaged.
+        FileNotFoundError: if the path has no tokenizer.
+        ValueError: if the tokenizer is damaged.
     """
     place = as_model_path(path)
     if place.is_file() and place.suffix != ".keras":
@@ -242,20 +248,20 @@ def _no_tokenizer(path):
 
 
 def class_of_directory(path, verify=True):
-    """Class of the model in a directory, by its head.
+    """Find the class of the model in a directory, from the model's head.
 
     Args:
-        path: path.
-        verify: bool, whether to compare the files with the class's name with
-            `SHA256SUMS`. Default True.
+        path: path of the directory.
+        verify: bool, whether to compare the files that contain the name of the
+            class with `SHA256SUMS`. Default True.
 
     Returns:
-        A class of task; XLNetPretrainer for only a backbone, which lacks just
-        the bias of its head.
+        A task class. For only a backbone XLNetPretrainer, because a backbone
+        has all weights of an XLNetPretrainer except the bias of the head.
 
     Raises:
-        ValueError: if it has several heads or one of an unknown class, or if a
-            file was changed.
+        ValueError: if the model has several heads or a head of an unknown
+            class, or if a file was changed.
     """
     if verify and path.is_dir():
         verify_checksums(path, [CONFIG_FILE, TASK_FILE])
@@ -282,6 +288,6 @@ def class_of_directory(path, verify=True):
 
 
 def class_of_head(head):
-    """Class of a Head's task, registered with Keras; None if unknown."""
+    """Find the task class of a Head that Keras has registered, or None."""
     name = head.task.removeprefix("xlnet_tf>")
     return MODELS.get(name) or keras.saving.get_registered_object(head.task)

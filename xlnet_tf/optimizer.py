@@ -1,7 +1,8 @@
-"""AdamW with clipping by the whole batch's norm, and a learning-rate schedule.
+"""AdamW with clipping by the whole batch's norm, and a learning rate schedule.
 
-Section A.4 of https://arxiv.org/abs/1906.08237: Adam with decoupled weight
-decay, linear warm-up and linear decay, gradients clipped by their global norm.
+Section A.4 of https://arxiv.org/abs/1906.08237 describes the training: Adam
+with decoupled weight decay, a linear warm-up and a linear decay of the learning
+rate, and gradients that are clipped by their global norm.
 
 COMPATIBILITY: `AdamW` uses these undocumented names of Keras 3:
 `_get_variable_index`, `_use_weight_decay`, `_apply_weight_decay`, `_momentums`,
@@ -17,12 +18,12 @@ import keras
 from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule
 
-# Parts of the names of variables without decay: layer normalisation and every
-# bias, u, v and the segment bias included.
+# A variable whose name contains one of these words has no weight decay: the
+# weights of layer norms and all biases, including u, v and b.
 NO_WEIGHT_DECAY = ("bias", "gamma", "beta")
 
-# The layer of a variable, by its path. Biases shared by all layers are under
-# the first block, which built them.
+# Patterns that find the layer of a variable in its path. Biases that all layers
+# share may have the path of the first block, which built them.
 _SHARED = re.compile(
     r"(^|/)(token_embedding|mask_embedding|shared_biases"
     r"|segment_embedding|position_embedding|embedding_norm"
@@ -33,7 +34,7 @@ _LAYER = re.compile(r"(?:^|/)block_(\d+)/")
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class WarmupSchedule(LearningRateSchedule):
-    """Learning rate with linear warm-up and decay.
+    """Learning rate schedule with a linear warm-up and a decay.
 
     Example:
         ```python
@@ -45,15 +46,17 @@ class WarmupSchedule(LearningRateSchedule):
         ```
 
     Args:
-        learning_rate: float, the peak, reached after `warmup_steps`.
+        learning_rate: float, the largest learning rate, reached after
+            `warmup_steps`.
         total_steps: int, the step at which the decay ends.
-        warmup_steps: int, default 0.
-        decay: "linear" (default), "cosine" or "constant".
-        final_fraction: float in [0, 1], share of the peak at the end of the
-            decay, one step after the last. Default 0.
+        warmup_steps: int, number of steps of the warm-up. Default 0.
+        decay: str, form of the decay: "linear" (default), "cosine" or
+            "constant".
+        final_fraction: float in [0, 1]. At `total_steps`, one step after the
+            last step, the rate is `final_fraction * learning_rate`. Default 0.
 
     Raises:
-        ValueError: if the warm-up is not shorter than `total_steps`, or `decay`
+        ValueError: if `warmup_steps` is not below `total_steps`, or if `decay`
             is unknown.
 
     Source: `get_train_op` of the released code (decay_method "poly", "cos").
@@ -113,11 +116,12 @@ class WarmupSchedule(LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class AdamW(keras.optimizers.AdamW):
-    """AdamW with clipping of the summed gradient and decay of only kernels.
+    """AdamW that clips the summed gradient and does not decay biases and norms.
 
-    Keras clips the gradient of each replica before it sums them, so that N
-    replicas differ from one on the same batch. Here the sum comes first. Layer
-    normalisation and biases are not decayed.
+    Keras clips the gradient of each replica before it sums the gradients. N
+    replicas then compute another update than a single replica with the same
+    batch. This optimizer sums the gradients before it clips the sum. Layer
+    norms and biases have no weight decay.
 
     Example:
         ```python
@@ -128,31 +132,36 @@ class AdamW(keras.optimizers.AdamW):
         ```
 
     Args:
-        learning_rate: float or schedule. A schedule is safer: a number becomes
-            a variable, whose saved value overrides a new one.
-        weight_decay: float, default 0.01.
-        beta_1, beta_2, epsilon: floats; epsilon 1e-6 as released.
-        global_clipnorm: float or None (default).
-        gradients_are_summed: bool, True = the caller has summed gradients over
-            replicas (and clipped them). Default False.
-        layer_decay: float in (0, 1], default 1 for none. Factor of learning
-            rate and weight decay between each layer and the next lower one:
-            layer l of L has `layer_decay ** (L - 1 - l)`, embeddings and shared
-            biases have `layer_decay ** L`, heads 1. 0.75 for SQuAD in the
-            paper.
-        layer_decay_on: "step" (default), or "gradient" as released: gradients
-            are multiplied before Adam, whose division by their size undoes most
-            of this. Weight decay and embeddings keep the full rate.
+        learning_rate: float or schedule. A schedule is safer. A float becomes a
+            variable, and loading a saved optimizer replaces its value by the
+            saved value.
+        weight_decay: float. Default 0.01.
+        beta_1, beta_2, epsilon: floats. Defaults 0.9, 0.999 and 1e-6, the
+            epsilon of the released code.
+        global_clipnorm: float, largest norm of the gradient, or None (default)
+            for no clipping.
+        gradients_are_summed: bool, whether the caller has already summed (and
+            clipped) the gradients over the replicas. Default False.
+        layer_decay: float in (0, 1], ratio of the learning rates of each layer
+            and the layer above it. The factor of learning rate and weight decay
+            is `layer_decay ** (L - 1 - l)` for layer l of L layers,
+            `layer_decay ** L` for embeddings and shared biases, and 1 for
+            heads. Default 1, for equal rates. The paper uses 0.75 for SQuAD.
+        layer_decay_on: str. "step" (default) multiplies the learning rate by
+            the factor. "gradient", as in the released code, multiplies the
+            gradient before Adam. Adam divides the gradient by its size, which
+            undoes most of the multiplication. With "gradient", weight decay and
+            embeddings keep the full rate.
         num_layers: int, L, for `layer_decay`. Default: the number of layers
             with variables, which is too small if the top layers are frozen.
             `compile` of a task sets it.
-        **kwargs: of `keras.optimizers.AdamW`.
+        **kwargs: arguments of `keras.optimizers.AdamW`.
 
     Raises:
-        ValueError: if `layer_decay` or `layer_decay_on` is out of its range. At
-            build, if it decays by layer and no variable belongs to one. In a
-            step, if a weight is bfloat16 or float16: there Keras' steps of Adam
-            would be 0.
+        ValueError: if `layer_decay` or `layer_decay_on` is out of its range. In
+            `build`, if `layer_decay` is below 1 and no variable belongs to a
+            layer. In a step, if a weight is bfloat16 or float16, because Keras'
+            steps of Adam would then be 0.
 
     Source: `get_train_op` of the released code (`lr_layer_decay_rate`).
     """
@@ -209,9 +218,10 @@ class AdamW(keras.optimizers.AdamW):
         super().build(variables)
 
     def apply(self, grads, trainable_variables=None):
-        # All weights of a type share these numbers within one update. After it
-        # they would be tensors of another graph. This is a function because
-        # Keras would track a dict and write it to checkpoints.
+        # All weights of a type share these numbers within one update. Later
+        # updates may be traced in other graphs, so they need new tensors. The
+        # cache is a function, because Keras would track a dict and write it to
+        # checkpoints.
         self._numbers = functools.lru_cache(self._numbers_of)
         try:
             return super().apply(grads, trainable_variables)
@@ -219,7 +229,7 @@ class AdamW(keras.optimizers.AdamW):
             self._numbers = None
 
     def update_step(self, gradient, variable, learning_rate):
-        """Decay a weight at its own rate, then apply its gradient."""
+        """Decay a weight at the weight's own rate, then apply its gradient."""
         dtype = keras.backend.standardize_dtype(variable.dtype)
         if dtype in ("bfloat16", "float16"):
             raise ValueError(
@@ -244,10 +254,10 @@ class AdamW(keras.optimizers.AdamW):
             super().update_step(gradient, variable, learning_rate)
 
     def _fused_step(self, gradient, variable, learning_rate):
-        """Keras' update as one operation in place.
+        """Update a weight in place by a single TensorFlow operation.
 
-        Each of Keras' ten operations passes over all weights; together they
-        take a fifth of a training step on a CPU.
+        Keras' own update has ten operations, each of which passes over all
+        weights. Together these take a fifth of a training step on a CPU.
         """
         import tensorflow as tf
 
@@ -267,7 +277,7 @@ class AdamW(keras.optimizers.AdamW):
         )
 
     def _numbers_of(self, dtype):
-        """dict of Adam's scalars, shared by all weights of a type."""
+        """Compute Adam's scalars for all weights of a type, dict."""
         step = ops.cast(self.iterations + 1, dtype)
         beta1, beta2 = (ops.cast(x, dtype) for x in (self.beta_1, self.beta_2))
         return {
@@ -279,8 +289,8 @@ class AdamW(keras.optimizers.AdamW):
         }
 
     def _apply_weight_decay(self, variables):
-        # Keras decays all weights at one rate; `update_step` decays each at its
-        # own.
+        # Keras decays all weights at the same rate. Here `update_step` decays
+        # each weight at its own rate.
         pass
 
     def _clip_gradients(self, grads):
@@ -289,8 +299,8 @@ class AdamW(keras.optimizers.AdamW):
             pairs = sum_over_replicas([(grad, None) for grad in grads])
             grads = [grad for grad, _ in pairs]
         if keras.backend.backend() == "tensorflow":
-            # Keras would take the norm of slices before adding the slices of a
-            # row.
+            # Keras would take the norm of sparse gradients before it adds the
+            # slices of the same row.
             grads = [grad if grad is None else _dense(grad) for grad in grads]
         return super()._clip_gradients(grads)
 
@@ -316,17 +326,17 @@ def _dense(gradient):
 def layer_factors(
     variables, layer_decay, with_embeddings=True, num_layers=None
 ):
-    """Factor of each variable's learning rate, see `AdamW`.
+    """Compute the factor of each variable's learning rate, see `AdamW`.
 
     Args:
         variables: list of variables of a model with an XLNetBackbone.
-        layer_decay: float, factor from each layer to the one below.
+        layer_decay: float, ratio of the factors of a layer and the layer above.
         with_embeddings: bool, whether embeddings and shared biases have a
-            factor too. Default True.
+            factor other than 1. Default True.
         num_layers: int, L. Default: the number of layers with variables.
 
     Returns:
-        tuple of floats, one for each variable.
+        tuple of floats, a factor for each variable.
 
     Raises:
         ValueError: if no variable belongs to a layer.

@@ -6,7 +6,7 @@
         --text "The street was wet."
     python -m xlnet_tf.show curve runs/one runs/two --output curves.svg
 
-`--output` is a .png or a .svg. In Python, functions of `xlnet_tf.pictures`
+`--output` is a .png or .svg file. In Python, functions of `xlnet_tf.pictures`
 return the pictures as Matplotlib figures.
 """
 
@@ -22,7 +22,7 @@ FORMATS = (".png", ".svg")
 
 
 def parse_arguments(argv=None):
-    """Options of the command."""
+    """Parse the options of the command."""
     parser = command_line.Parser(
         prog="python -m xlnet_tf.show",
         description="Draw masks, attention, memory or curves.",
@@ -35,13 +35,13 @@ def parse_arguments(argv=None):
             "--output",
             default=f"{name}.png",
             metavar="FILE",
-            help=f"a .png or .svg (default {name}.png)",
+            help=f"a .png or .svg file (default {name}.png)",
         )
         return added.add_argument
 
     add = picture("masks", "attention masks of both streams")
     add("--pieces", nargs="+", metavar="PIECE", help="tokens of a sequence")
-    add("--text", help="a text to split with --tokenizer")
+    add("--text", help="a text, split into tokens with --tokenizer")
     add("--tokenizer", metavar="FILE", help="a spiece.model, run or preset")
     add(
         "--order",
@@ -54,8 +54,8 @@ def parse_arguments(argv=None):
         "--blocks",
         nargs="+",
         metavar="POSITIONS",
-        help="draw the pseudo mask of UniLMv2 instead: positions of each step, "
-        "such as 4,5 2",
+        help="draw the pseudo mask of UniLMv2 instead, for the positions of "
+        "each step, such as 4,5 2",
     )
     add(
         "--memory",
@@ -73,16 +73,20 @@ def parse_arguments(argv=None):
     ):
         add = picture(name, text)
         add("--model", required=True, metavar="PATH", help="run or preset")
-        add("--tokenizer", metavar="FILE", help="default: the model's")
+        add(
+            "--tokenizer",
+            metavar="FILE",
+            help="a spiece.model (default: the model's tokenizer)",
+        )
         add("--text", required=True, help="the text to read")
         if name == "memory":
-            add("--before", required=True, help="text to remember before it")
+            add("--before", required=True, help="earlier text, in the memory")
         add("--layer", type=int, help="layer, from 0 (default the last)")
         add("--head", type=int, help="head, from 0 (default the mean of all)")
         add(
             "--distances",
             action="store_true",
-            help="draw weight against distance, for all layers",
+            help="draw the weights over the distance, for all layers",
         )
     add = picture("curve", "a metric of one or several runs")
     add("runs", nargs="+", metavar="RUN", help="directories of runs")
@@ -92,7 +96,7 @@ def parse_arguments(argv=None):
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command; see the module's docstring."""
     options = parse_arguments(argv)
     output = options.output
     ending = os.path.splitext(output)[1]
@@ -185,7 +189,7 @@ _DRAW = {
 
 
 def command():
-    """Entry point of the console script."""
+    """Run the command and return its exit status."""
     return command_line.run(main)
 
 

@@ -1,11 +1,12 @@
-"""Pretrain an XLNet: `python -m xlnet_tf.train`.
+"""Pretrain an XLNet or a BERT: `python -m xlnet_tf.train`.
 
     python -m xlnet_tf.train --config small --records DIR --output DIR \\
         --steps 1000 --batch-size 32
 
-The output directory holds `checkpoints/`, TensorBoard logs, `metrics.jsonl`,
-`training.json` for `--training`, and at the end `model.keras`, the tokenizer
-and `preset/` for `from_preset`. The same command again resumes a stopped run.
+The output directory contains `checkpoints/`, TensorBoard logs, `metrics.jsonl`
+and `training.json`, a file for the option `--training`. At the end of the run
+it also contains `model.keras`, the tokenizer and the preset `preset/`. The same
+command again resumes a stopped run.
 """
 
 import sys
@@ -55,7 +56,7 @@ _OF_RECORDS = dict.fromkeys(
 
 
 def parse_arguments(argv=None):
-    """Options of the command, with a field of PretrainingSettings each."""
+    """Parse the options, one for each field of PretrainingSettings."""
     parser = command_line.Parser(
         prog="python -m xlnet_tf.train",
         usage="%(prog)s --records DIR --output DIR --steps N [options]",
@@ -72,7 +73,7 @@ def parse_arguments(argv=None):
     parser.add_argument(
         "--training",
         metavar="FILE",
-        help="JSON or YAML file with any of the settings; options override it",
+        help="JSON or YAML file of settings; options override the file",
     )
     add_print_config(parser)
     group = parser.add_argument_group("further settings")
@@ -87,8 +88,8 @@ def read_settings(options):
         options: argparse.Namespace of `parse_arguments`.
 
     Raises:
-        ValueError: if records, output or the number of steps are missing, or a
-            value is wrong.
+        ValueError: if records, output or the number of steps are missing, or if
+            a value is wrong.
     """
     given = given_options(PretrainingSettings, options)
     if options.training:
@@ -99,13 +100,14 @@ def read_settings(options):
     if options.recipe:
         recipe = dict(PRETRAINING[options.recipe].settings)
         fields = recipe.pop("set")
-        if "config" in given or "preset" in given:  # another model
+        if "config" in given or "preset" in given:  # not the recipe's model
             del recipe["config"]
         else:
             given["set"] = [*fields, *given.get("set", ())]
     steps = given.get("steps")
     if isinstance(steps, int) and 0 < steps <= recipe.get("warmup_steps", 0):
-        # The recipe's warm-up suits far more steps: use the default share.
+        # The recipe's warm-up is too long for so few steps. The default is a
+        # share of the steps.
         del recipe["warmup_steps"]
     settings = PretrainingSettings(**{**recipe, **given})
     if settings.config is not None:
@@ -122,7 +124,7 @@ def read_settings(options):
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command; see the module's docstring."""
     options = parse_arguments(argv)
     settings = read_settings(options)
     if options.print_config:
@@ -149,7 +151,7 @@ def main(argv=None):
 
 
 def export(model, tokenizer, directory, sequence_length):
-    """Write the SavedModel of a model; replace an existing one."""
+    """Write the SavedModel of a model; replace an existing SavedModel."""
     from saved_models.export import export_model
 
     export_model(
@@ -162,7 +164,7 @@ def export(model, tokenizer, directory, sequence_length):
 
 
 def command():
-    """Entry point of the console script."""
+    """Run the command and return its exit status."""
     return command_line.run(main)
 
 
