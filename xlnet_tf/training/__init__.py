@@ -1,1 +1,1 @@
-"""Pretraining and fine-tuning runs."""
+"""Pretraining and fine-tuning runs: settings, steps, checkpoints and logs."""

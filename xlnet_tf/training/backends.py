@@ -1,4 +1,4 @@
-"""The backend of a run: Keras' backend with the run's settings."""
+"""Backend of a run, which computes its steps with TensorFlow or JAX."""
 
 import dataclasses
 
@@ -8,11 +8,11 @@ from xlnet_tf.training import devices
 
 
 def with_precision(settings, backend):
-    """Replace the precision "auto" of settings by its value.
+    """Replace the precision "auto" in settings by the precision it selects.
 
     Args:
         settings: PretrainingSettings or FinetuningSettings.
-        backend: of `make_backend`.
+        backend: backend made by `make_backend`.
     """
     if settings.precision != "auto":
         return settings
@@ -27,11 +27,11 @@ def make_backend(settings):
         settings: PretrainingSettings or FinetuningSettings.
 
     Returns:
-        Jax on Keras' JAX backend, else TensorFlow.
+        Jax if Keras' backend is JAX, else TensorFlow.
 
     Raises:
         ValueError: if the backend does not support the settings.
-        RuntimeError: if the machine lacks the devices.
+        RuntimeError: if the machine lacks the requested devices.
     """
     if keras.backend.backend() == "jax":
         from xlnet_tf.training.on_jax import Jax

@@ -1,13 +1,17 @@
-"""Checkpoints of a run, for bit-for-bit resumption.
+"""Checkpoints, from which a run resumes bit for bit.
 
-A checkpoint consists of `ckpt-STEP.index` and `ckpt-STEP.data-*`, TensorFlow's
-files of weights, optimizer and step; of `memory-STEP-rows-*.npz`, see
-`MemoryRows`; and of `ckpt-STEP.sha256`, the digests of all these, written last.
-Data order and random numbers follow from the step.
+A checkpoint consists of these files:
 
-The directory's listing shows which checkpoints exist. `checkpoint`, the file by
-which TensorFlow finds the newest one, is written for its tools. Here it only
-separates a checkpoint that lost files from one that was never finished.
+- `ckpt-STEP.index` and `ckpt-STEP.data-*`, TensorFlow's files of the weights,
+  the optimizer and the step. The order of the data and the random numbers
+  follow from the step.
+- `memory-STEP-rows-*.npz`, see `MemoryRows`.
+- `ckpt-STEP.sha256`, the digests of all other files, which is written last.
+
+The files in the directory show which checkpoints exist. TensorFlow's tools find
+the newest checkpoint by the file `checkpoint`. The code here uses this file
+only to distinguish a checkpoint that lost files from a checkpoint that was
+never finished.
 """
 
 import re
@@ -35,10 +39,11 @@ from xlnet_tf.training.devices import holds_anywhere
 from xlnet_tf.training.devices import wait_for_peers
 from xlnet_tf.training.devices import worker_index
 
-CHECKPOINTS = "checkpoints"  # directory of a run
+CHECKPOINTS = "checkpoints"  # name of the directory in a run's output
 STATE_FILE = "checkpoint"  # TensorFlow's name
 _STEP = "(0|[1-9][0-9]*)"
-_DIGESTS, _INDEX, _DATA, _MEMORY = range(4)  # in the order of removal
+# Parts of a checkpoint, in the order in which they are removed.
+_DIGESTS, _INDEX, _DATA, _MEMORY = range(4)
 _PARTS = {
     _DIGESTS: re.compile(rf"ckpt-{_STEP}\.sha256"),
     _INDEX: re.compile(rf"ckpt-{_STEP}\.index"),
@@ -46,22 +51,23 @@ _PARTS = {
     _MEMORY: re.compile(rf"memory-{_STEP}-rows-\d+-\d+\.npz"),
 }
 _NAMED = re.compile(rf'"(?:[^"]*/)?ckpt-{_STEP}"')
-# Temporary names of TensorFlow's files.
+# Names of TensorFlow's temporary files.
 _TEMPORARY = re.compile(
     rf"ckpt-{_STEP}_temp.*|ckpt-{_STEP}\.index\.tempstate\d+"
     rf"|{STATE_FILE}\.tmp.*"
 )
 _DAMAGE = (
     tf.errors.OpError,
-    # A truncated data file raises IndexError, a damaged name UnicodeDecodeError
-    # (a ValueError), missing objects AssertionError.
+    # A truncated data file raises IndexError. A damaged name raises
+    # UnicodeDecodeError, which is a ValueError. Missing objects raise
+    # AssertionError.
     IndexError,
     ValueError,
     AssertionError,
     KeyError,
     OSError,
 )
-# Errors of the machine; the files may still be complete.
+# Errors of the machine. After these errors the files may still be complete.
 _NOT_DAMAGE = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -72,7 +78,7 @@ _NOT_DAMAGE = (
     tf.errors.UnavailableError,
     tf.errors.UnknownError,
 )
-# Errors of NumPy and zipfile for a damaged file, besides ValueError.
+# Errors that NumPy and zipfile raise for a damaged file, besides ValueError.
 _DAMAGE_OF_MEMORY = (
     EOFError,
     KeyError,
@@ -83,13 +89,15 @@ _DAMAGE_OF_MEMORY = (
 
 
 class Checkpoints:
-    """Checkpoints with memory; a damaged one falls back to an earlier one.
+    """Checkpoints of a run: saving, restoring and removing.
+
+    If the newest checkpoint is damaged, an earlier checkpoint is restored.
 
     Args:
-        directory: path, from which all workers restore.
-        run: loop.Run. The chief writes there. The other workers take part in
-            saving, because variables are read together, but write to a
-            temporary directory.
+        directory: path from which all workers restore.
+        run: loop.Run. The chief writes to the directory. The other workers take
+            part in saving, because all workers read variables together. They
+            write to a temporary directory.
         model, optimizer: the objects that the backend tracks.
         memory: StatefulMemory or None.
 
@@ -115,17 +123,17 @@ class Checkpoints:
         self._strategy = backend.strategy
         self._options = checkpoint_options(self._strategy)
         self._is_chief = run.is_chief
-        # Removed with this object.
+        # The temporary directory is removed together with this object.
         self._scratch = None if run.is_chief else tempfile.TemporaryDirectory()
         self._saved_at = time.monotonic()
         self._last_step = None
         self._damaged = set()  # steps of skipped checkpoints
 
     def save_if_due(self):
-        """Save if the interval of steps or time has passed.
+        """Save a checkpoint if the interval of steps or time has passed.
 
         Returns:
-            bool, whether it was saved.
+            bool, whether a checkpoint was saved.
         """
         step = int(self._checkpoint.step.numpy())
         since = step - (self._last_step or 0)
@@ -134,10 +142,10 @@ class Checkpoints:
         return False
 
     def save(self):
-        """Save memory, checkpoint and digests, once per step.
+        """Save a checkpoint of the current step, with memory and digests.
 
         Returns:
-            bool, whether it was saved; False if it existed.
+            bool, whether it was saved. False if the step's checkpoint exists.
         """
         step = int(self._checkpoint.step.numpy())
         if step == self._last_step:
@@ -153,7 +161,7 @@ class Checkpoints:
             prefix = f"{self._scratch.name}/ckpt"
         self._checkpoint.save_counter.assign_add(1)
         self._checkpoint.write(prefix, self._options)
-        # The digests include the other workers' rows of memory.
+        # Wait, because the digests cover the other workers' rows of memory.
         wait_for_peers(self._strategy)
         self._last_step, self._saved_at = step, time.monotonic()
         self._damaged.discard(step)
@@ -165,9 +173,9 @@ class Checkpoints:
         return True
 
     def _is_old(self):
-        """Whether the time between checkpoints has passed at any worker, bool.
+        """Whether the time between checkpoints has passed at any worker.
 
-        Workers save together, but their clocks differ.
+        Workers save together, but their clocks may differ.
         """
         if self._seconds is None:
             return False
@@ -179,13 +187,15 @@ class Checkpoints:
         _remove_files(self._directory, _files(self._directory).get(step, ()))
         for path in list(self._directory.iterdir()):
             part = _part(path.name)
-            if part and part[1] == step:  # a directory, not one of these files
+            # Only a directory with the name of a file is left here.
+            if part and part[1] == step:
                 path.rename(path.with_name(f"{path.name}.{uuid.uuid4().hex}"))
 
     def _keep_newest(self, step, files):
-        """Note the newest checkpoints, and remove older and damaged ones.
+        """Write the state file, and remove old and damaged checkpoints.
 
-        Damaged ones of later steps stay until the run reaches them again.
+        Damaged checkpoints of later steps stay until the run reaches these
+        steps again.
         """
         steps = sorted(x for x in files if x <= step)
         whole = [x for x in steps if f"ckpt-{x}.index" in files[x]]
@@ -201,10 +211,10 @@ class Checkpoints:
         """Restore the newest complete checkpoint.
 
         Returns:
-            str, its prefix, or None if there are none.
+            str, prefix of the checkpoint, or None if there is no checkpoint.
 
         Raises:
-            RuntimeError: if there are checkpoints but none can be restored, or
+            RuntimeError: if there are checkpoints and all are damaged, or if
                 the workers restored different steps.
             OSError, tf.errors.OpError: if the machine failed to read a file.
         """
@@ -238,7 +248,8 @@ class Checkpoints:
     def _restore(self, step, prefix):
         files = _files(self._directory).get(step, [])
         listing = f"ckpt-{step}.sha256"
-        if listing in files:  # otherwise a kill came before the digests
+        # Without digests, the run was killed before it wrote them.
+        if listing in files:
             listed = verify_checksums(self._directory, listing=listing)
             unlisted = set(files) - {listing, *listed}
             if unlisted:
@@ -253,14 +264,15 @@ class Checkpoints:
 
 
 def has_steps(directory):
-    """bool, whether a directory has a checkpoint of a step after 0."""
+    """Whether a directory has a checkpoint of a step after step 0."""
     return any(steps_of(directory))
 
 
 def steps_of(directory):
-    """list of int in order, steps of checkpoints that were once complete.
+    """List the steps of checkpoints that were once complete, in order.
 
-    Without an index or digests, the state file must list the step.
+    A checkpoint was once complete if it has an index or digests, or if the
+    state file lists its step.
     """
     directory = as_path(directory)
     complete = {
@@ -272,10 +284,10 @@ def steps_of(directory):
 
 
 def remove_leftovers(directory):
-    """Remove the unfinished files of a killed run.
+    """Remove the unfinished checkpoint files of a killed run.
 
     Args:
-        directory: path of checkpoints; no process may be writing there.
+        directory: path of the checkpoints. No process may be writing there.
     """
     directory = as_path(directory)
     if not directory.is_dir():
@@ -290,9 +302,9 @@ def remove_leftovers(directory):
 
 
 def _part(name):
-    """Part and step of a checkpoint by a file's name, or None.
+    """Return (part, step) of a checkpoint's file from its name.
 
-    Names of other files may begin in the same way.
+    Returns None for another file, whose name may begin in the same way.
     """
     for part, pattern in _PARTS.items():
         if match := pattern.fullmatch(name):
@@ -301,7 +313,7 @@ def _part(name):
 
 
 def _files(directory):
-    """dict from each step to the sorted names of its files."""
+    """List the files of checkpoints, dict from step to sorted names."""
     files_by_step = {}
     if directory.is_dir():
         for path in directory.iterdir():
@@ -312,7 +324,7 @@ def _files(directory):
 
 
 def _named_steps(directory):
-    """set of the steps in TensorFlow's state file."""
+    """Return the set of steps that TensorFlow's state file lists."""
     state = directory / STATE_FILE
     if not state.is_file():
         return set()
@@ -327,7 +339,7 @@ def _remove_files(directory, names):
 
 
 def _is_of_machine(error):
-    """Whether an error comes from the machine, not from file contents."""
+    """Whether an error is a failure of the machine, not damage of a file."""
     if isinstance(error, OSError):
         is_missing = isinstance(error, FileNotFoundError)
         return error.errno is not None and not is_missing
@@ -335,11 +347,11 @@ def _is_of_machine(error):
 
 
 class MemoryRows:
-    """Files of this process's rows of memory.
+    """Files with the rows of memory of this process.
 
-    The memory differs between replicas, so each worker writes its rows. The
-    file name holds the row numbers, so that a run with another number of
-    workers can read them.
+    Each replica has other memory, so each worker writes the rows of its
+    replicas. The file name contains the row numbers, so that a run with another
+    number of workers can read the rows.
 
     Args:
         memory: StatefulMemory or None.
@@ -362,11 +374,11 @@ class MemoryRows:
             np.savez(handle, **self._arrays())
 
     def restore(self, step):
-        """Read this process's rows from the files that hold them.
+        """Read this process's rows from all files that contain them.
 
         Raises:
-            FileNotFoundError: if a row is in no file.
-            ValueError: if a file is damaged or of another shape.
+            FileNotFoundError: if no file contains a row.
+            ValueError: if a file is damaged or has arrays of another shape.
         """
         if self._memory is None:
             return
@@ -418,7 +430,7 @@ class MemoryRows:
         return {**variables, "is_real": self._memory.is_real}
 
     def _arrays(self):
-        # NumPy has no file format for bfloat16; float32 holds its values.
+        # NumPy cannot store bfloat16. float32 represents all its values.
         return {
             name: np.concatenate(
                 [
@@ -441,7 +453,7 @@ class MemoryRows:
 
 
 def _read_arrays(file):
-    """dict of the arrays of a file."""
+    """Read all arrays of an .npz file, dict."""
     with local_copy(file) as local:
         try:
             with np.load(local) as arrays:

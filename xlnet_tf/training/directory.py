@@ -1,4 +1,4 @@
-"""The directory of a run: locks, identity, progress and error messages."""
+"""Directory of a run: its lock, identity, progress and error messages."""
 
 import contextlib
 import errno
@@ -34,18 +34,19 @@ from xlnet_tf.training.checkpoints import steps_of
 
 @contextlib.contextmanager
 def opened(directory, is_chief, smaller, explain_data_loss=None):
-    """Context of a run in its directory, with helpful errors.
+    """Context that locks a run's directory and makes errors helpful.
 
     Args:
         directory: path of the run.
-        is_chief: bool, whether this process writes there.
-        smaller: str, the options to reduce when memory runs out.
-        explain_data_loss: function without arguments that raises an error
-            naming the damaged record, if there is one; or None.
+        is_chief: bool, whether this process writes to the directory.
+        smaller: str, the options to reduce if memory runs out.
+        explain_data_loss: function without arguments, or None (default). It
+            raises an error that names the damaged record, if there is such a
+            record.
 
     Raises:
-        RuntimeError, ValueError: see `claimed`; also for errors of TensorFlow
-            or the machine.
+        RuntimeError, ValueError: see `claimed`. Also for errors of TensorFlow
+            and of the machine.
     """
     try:
         with contextlib.ExitStack() as held:
@@ -66,16 +67,16 @@ def opened(directory, is_chief, smaller, explain_data_loss=None):
 def claimed(directory):
     """Context that locks the directory of a run against other programs.
 
-    At its start the unfinished files of a killed run are removed. There are no
-    locks in a bucket, nor, with a warning, on a disk that cannot lock files.
+    The context first removes the unfinished files of a killed run. A bucket has
+    no locks. A disk that cannot lock files is not locked, with a warning.
 
     Args:
-        directory: path, created if missing. A created directory is removed
-            again if nothing was written.
+        directory: path of the run. A missing directory is created, and removed
+            again if nothing was written to it.
 
     Raises:
-        RuntimeError: if another program runs there.
-        ValueError: if TensorFlow cannot write there.
+        RuntimeError: if another program has locked the directory.
+        ValueError: if TensorFlow cannot write to the directory.
     """
     directory = as_path(directory)
     check_tensorflow_reads(
@@ -104,7 +105,7 @@ def claimed(directory):
             yield
     finally:
         if is_new and not is_remote(directory):
-            with contextlib.suppress(OSError):  # not empty
+            with contextlib.suppress(OSError):  # the directory is not empty
                 directory.rmdir()
 
 
@@ -118,21 +119,22 @@ def _lock(directory):
 
 
 def claim_identity(run, identity, kind):
-    """Assign the directory to a run, or check that it holds the same run.
+    """Assign a directory to a run, or check that it contains the same run.
 
-    A run without results or a checkpoint has nothing to lose, so it may restart
-    with other settings.
+    A run that has no results and no checkpoint may restart with other settings,
+    because nothing is lost.
 
     Args:
         run: loop.Run.
-        identity: dict for `run.json`: everything that distinguishes this run.
-            `training` are the settings; other entries are values or dicts of
-            values.
+        identity: dict for `run.json`, everything that distinguishes this run.
+            The entry `training` has the settings. All other entries are values
+            or dicts of values.
         kind: Kind of the run.
 
     Raises:
-        ValueError: if there is another run, with every difference named, or if
-            a file is damaged or has another version of the format.
+        ValueError: if the directory contains another run; the message names
+            every difference. Also if a file is damaged or has another version
+            of the format.
     """
     directory, settings = run.output, run.settings
     has_run = (directory / RUN_FILE).is_file()
@@ -156,21 +158,23 @@ def claim_identity(run, identity, kind):
         write_listed(directory, values)
 
 
-# For the entry `backend`: only the backend that wrote checkpoints can read
-# them.
+# Message for the entry `backend`. Only the backend that wrote a checkpoint can
+# read it.
 OTHER_BACKEND = "it was trained on another backend of Keras (KERAS_BACKEND)"
 
 
 class Kind(typing.NamedTuple):
-    """A kind of run: its files, and its fixed settings on resume.
+    """Kind of a run, pretraining or fine-tuning, with its rules for resuming.
 
     Attributes:
         result_file: str, file name of a finished run's results.
-        fixed_settings: names of settings that may not change on resume.
+        fixed_settings: tuple of str, names of the settings that a resumed run
+            may not change.
         differences: dict from an entry of the identity to the message for a
-            difference; for an entry that is a dict, the message for each of its
+            difference. If the entry is a dict, the message for each of its
             values.
-        checked_files: names of other files that are checked on resume.
+        checked_files: tuple of str, names of other files that are checked
+            before a run is resumed.
     """
 
     result_file: str
@@ -180,10 +184,10 @@ class Kind(typing.NamedTuple):
 
 
 def has_progress(directory, result_file):
-    """Whether a directory has the results or a checkpoint of a run, bool.
+    """Whether a directory has the results or a checkpoint of a run.
 
     Args:
-        directory: path.
+        directory: path of the run.
         result_file: str, file name of a finished run's results.
     """
     is_done = (directory / result_file).is_file()
@@ -191,7 +195,7 @@ def has_progress(directory, result_file):
 
 
 def has_ended(directory, result_file, steps):
-    """Whether a run has no steps left, bool.
+    """Whether a run has no steps left.
 
     Args:
         directory, result_file: see `has_progress`.
@@ -202,14 +206,14 @@ def has_ended(directory, result_file, steps):
 
 
 def first_begun(directories, result_file):
-    """Identity of the first run that has something to lose.
+    """Read the identity of the first run that has results or a checkpoint.
 
     Args:
         directories: list of paths of runs.
         result_file: str, file name of a finished run's results.
 
     Returns:
-        dict of its `run.json`, or None if there is none.
+        dict, the contents of the run's `run.json`, or None without such a run.
 
     Raises:
         ValueError: see `read_run`.
@@ -225,16 +229,16 @@ def check_same(directory, before, now, fixed_settings, texts):
     """Refuse to resume a different run.
 
     Args:
-        directory: path, for the error.
-        before: dict of `run.json`, with all settings.
-        now: dict of `Run.identity`.
-        fixed_settings: names of settings that may not change.
-        texts: dict from an entry to the message for a difference; for an entry
-            that is a dict, the message for each of its values.
+        directory: path of the run, for the error message.
+        before: dict, the contents of `run.json`, with all settings.
+        now: dict, the identity of this run.
+        fixed_settings: names of the settings that may not change.
+        texts: dict from an entry to the message for a difference. If the entry
+            is a dict, the message for each of its values.
 
     Raises:
-        ValueError: with every difference; or if the run has already made more
-            steps than requested now.
+        ValueError: if the runs differ; the message names every difference. Also
+            if the run has already made more steps than requested now.
     """
     newest = max(steps_of(as_path(directory) / CHECKPOINTS), default=0)
     steps = now.get("training", {}).get("steps", newest)
@@ -265,7 +269,7 @@ def _differences(before, now, fixed_settings, texts):
             continue
         suffix = texts.get(section, "")
         for name, entry in value.items():
-            # float16 needs the loss scale; other checkpoints lack it.
+            # float16 needs the loss scale, which only its checkpoints contain.
             needs_scale = (name, entry) == ("precision", "float16")
             is_fixed = name in fixed_settings or needs_scale
             if section == "training" and not is_fixed:
@@ -279,20 +283,20 @@ def _differences(before, now, fixed_settings, texts):
 
 
 def _shown(value):
-    """A value for a message, str; digests are cut to twelve digits."""
+    """Format a value for a message, str; shorten digests to twelve digits."""
     return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1", str(value))
 
 
 def explained(error, output, smaller):
-    """Convert an error of TensorFlow or the machine into a helpful one.
+    """Convert an error of TensorFlow or the machine to a helpful error.
 
     Args:
         error: tf.errors.OpError, MemoryError or OSError.
         output: path of the run's directory.
-        smaller: str, the options to reduce when memory runs out.
+        smaller: str, the options to reduce if memory runs out.
 
     Returns:
-        Exception; `error` itself if there is nothing to add.
+        Exception with a helpful message, or `error` itself.
     """
     reason = first_line(error)
     says = f"TensorFlow says: {reason}"
@@ -316,7 +320,7 @@ def explained(error, output, smaller):
         error, (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
     ):
         silent = "a worker stopped answering; start all of them again and they"
-        if "HTTP" in str(error):  # from the file system of gs://
+        if "HTTP" in str(error):  # an error of the file system of gs://
             silent = "a bucket does not answer; start the run again and it will"
         return RuntimeError(f"{silent} go on from the last checkpoint. {says}")
     return RuntimeError(reason)

@@ -1,4 +1,4 @@
-"""Metrics and answers of a task's model on examples.
+"""Evaluation of a task's model on examples: metrics and answers.
 
 Shapes: R rows of a split.
 """
@@ -18,7 +18,7 @@ from xlnet_tf.training.backends import make_backend
 from xlnet_tf.training.results.predictions import prediction_rows
 from xlnet_tf.training.settings import FinetuningSettings
 
-# Settings of a run for the conversion of texts to rows.
+# Names of the settings that affect the conversion of texts to rows.
 _READING = (
     "long_documents",
     "document_length",
@@ -29,16 +29,19 @@ _READING = (
 
 
 class Evaluator:
-    """Collection of the outputs of all rows, and scores of the answers.
+    """Evaluator of a task's model on one or several splits.
+
+    It computes the outputs of all rows, decodes them to answers, and scores the
+    answers.
 
     Args:
-        task: TaskKind of the spec's kind, around a model.
+        task: TaskKind of the spec's kind, with its model.
         spec: TaskSpec.
-        labels: tuple of str or None, the classes.
-        splits: dict from str to (examples, EncodedExamples, Batches), the main
-            split first.
+        labels: tuple of str, the classes, or None.
+        splits: dict from a split's name to (examples, EncodedExamples,
+            Batches). The main split comes first.
         settings: FinetuningSettings.
-        backend: TensorFlow or Jax, computes the outputs.
+        backend: TensorFlow or Jax, which computes the outputs.
         progress: bool, whether to print progress. Default False.
     """
 
@@ -63,13 +66,13 @@ class Evaluator:
         """Score all splits.
 
         Args:
-            must_stop: function without arguments, called before each batch, or
-                None (default).
+            must_stop: function without arguments, or None (default). It is
+                called before each batch, and True stops the evaluation.
 
         Returns:
-            dict of str to float: the metrics of the first split, then the
-            metrics of the others with the suffix "_" and their name; None if it
-            was stopped.
+            dict of str to float: the metrics of the main split, then the
+            metrics of every other split, whose names end in "_" and the name of
+            the split. None if the evaluation was stopped.
         """
         scalars = {}
         for name, (examples, _, _) in self._splits.items():
@@ -85,14 +88,15 @@ class Evaluator:
         return scalars
 
     def decoded(self, name, must_stop=None):
-        """Answers to the examples of a split.
+        """Compute the answers to the examples of a split.
 
         Args:
             name: str, name of the split.
             must_stop: see `evaluate`.
 
         Returns:
-            list of dict, see `TaskKind.decode`; None if it was stopped.
+            list of dict, see `TaskKind.decode`. None if the evaluation was
+            stopped.
         """
         examples, rows, _ = self._splits[name]
         collected = self.collect(name, must_stop)
@@ -101,14 +105,14 @@ class Evaluator:
         return self._task.decode(collected, rows, examples)
 
     def collect(self, name, must_stop=None):
-        """Outputs of all rows of a split, in order.
+        """Compute the outputs of all rows of a split, in order.
 
         Args:
             name: str, name of the split.
             must_stop: see `evaluate`.
 
         Returns:
-            dict of str to array [R, ...]; None if it was stopped.
+            dict of str to array [R, ...]. None if the evaluation was stopped.
         """
         _, rows, batches = self._splits[name]
         collected = {}
@@ -119,7 +123,7 @@ class Evaluator:
                     return None
                 outputs = self._predict(features)
                 index = outputs.pop("row_index")
-                is_real = index >= 0  # the last batch is padded
+                is_real = index >= 0  # padding of the last batch has -1
                 for key, value in outputs.items():
                     if key not in collected:
                         shape = (len(rows), *value.shape[1:])
@@ -134,14 +138,15 @@ class Evaluator:
 
 
 def padded_lengths(sequence_length, segment_length=None):
-    """Lengths that batches are padded to.
+    """Return the few lengths that batches are padded to.
 
     Args:
-        sequence_length: int, most tokens of a row.
-        segment_length: int or None, tokens that the task computes at a time.
+        sequence_length: int, largest number of tokens of a row.
+        segment_length: int, number of tokens that the task computes at a time,
+            or None (default) for all tokens.
 
     Returns:
-        tuple of int, increasing; multiples of `segment_length`.
+        tuple of int, in increasing order, multiples of `segment_length`.
     """
     if not segment_length:
         return bucket_lengths(sequence_length)
@@ -152,7 +157,7 @@ def padded_lengths(sequence_length, segment_length=None):
 
 
 def reading_settings(stored):
-    """dict of the settings for rows from a model's run.
+    """Return the settings of a model's run that affect its rows, dict.
 
     Args:
         stored: StoredModel.
@@ -170,29 +175,30 @@ def evaluate_task(
     progress=False,
     run_columns=None,
 ):
-    """Evaluate a model in the same way as a fine-tuning run.
+    """Evaluate a model on a task, in the same way as a fine-tuning run.
 
     Args:
         model: task of `xlnet_tf.tasks` with a preprocessor.
         task: str, name of a task of the model's kind.
-        path: str, a file in the task's format, or its directory or archive;
-            from these the dev split is read.
-        columns: str or None, see `finetune`; guessed and printed in the same
-            way.
-        settings: dict of other fields of FinetuningSettings, or None: the batch
-            size, the handling of long documents.
+        path: str, path of a file in the task's format, or of the task's
+            directory or archive. From a directory or archive the dev split is
+            read.
+        columns: str, see `finetune`, or None (default) to guess the columns and
+            print them.
+        settings: dict of other fields of FinetuningSettings, such as the batch
+            size and the handling of long documents, or None (default).
         progress: bool, whether to print progress. Default False.
-        run_columns: dict of a run's columns, or None; the default of `columns`
-            if the file has them.
+        run_columns: dict of a run's columns, or None (default). They replace
+            the guess if the file has these columns.
 
     Returns:
-        tuple of a dict of str to float, the metrics, and a list of dict of
+        (metrics, rows): a dict of str to float, and a list of dict, see
         `prediction_rows`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the task is unknown or of another kind, examples have no
-            labels, or the model lacks classes of the examples.
+        FileNotFoundError: if there is no such file.
+        ValueError: if the task is unknown or of another kind, if examples have
+            no labels, or if the model lacks classes of the examples.
     """
     spec = find_task(task)
     _check_kind(model, spec)
@@ -210,13 +216,13 @@ def evaluate_task(
 
 
 def answer_examples(model, spec, examples, settings=None, progress=False):
-    """A model's answers to examples, as after fine-tuning.
+    """Compute a model's answers to examples, as a fine-tuning run does.
 
     Args:
         model, settings, progress: see `evaluate_task`.
         spec: TaskSpec of the model's kind.
-        examples: list of X examples; their labels, if any, must be classes of
-            the model.
+        examples: list of X examples. If they have labels, these must be classes
+            of the model.
 
     Returns:
         list of X dicts, see `TaskKind.decode`.
@@ -263,7 +269,11 @@ def _check_kind(model, spec):
 
 
 def _classes(model, spec, examples):
-    """tuple of str or None: the model's classes, if they cover the examples."""
+    """Return the model's classes, and refuse examples of other classes.
+
+    Returns:
+        tuple of str, or None for a task without classes.
+    """
     classes = labels_of(spec, examples)
     if classes is None:
         return None

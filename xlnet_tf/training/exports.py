@@ -1,6 +1,6 @@
-"""The newest SavedModels of a pretraining run.
+"""Exports of a pretraining run: lists and removes its SavedModels.
 
-The run lists them in `exports.json` in its directory.
+The run lists its exports in the file `exports.json` of its directory.
 """
 
 import os
@@ -18,7 +18,7 @@ EXPORTS_FILE = "exports.json"
 
 
 def note_export(exports, step, file):
-    """Note the next export, for `prepare_exports`.
+    """Add the next export to the run's list, before the export is written.
 
     Args:
         exports: path of the directory with an export for each step.
@@ -34,10 +34,11 @@ def note_export(exports, step, file):
 
 
 def prepare_exports(exports, file):
-    """Refuse exports of another run, and remove unfinished ones.
+    """Refuse exports of another run, and remove this run's unfinished export.
 
-    A server uses the largest version, and versions are steps: it would keep the
-    other run's exports, or this run would replace them.
+    The version of an export is its step, and a server uses the largest version.
+    With exports of two runs in a directory, the server could use the other
+    run's exports, or this run could replace them.
 
     Args:
         exports: str or path of the directory with an export for each step, or
@@ -45,8 +46,8 @@ def prepare_exports(exports, file):
         file: path of the JSON file with the run's list of exports.
 
     Raises:
-        ValueError: the directory has exports that are not in the list, or the
-            file is damaged.
+        ValueError: if the directory has exports that are not in the list, or if
+            the file is damaged.
     """
     _remove_unfinished(file)
     directory = as_path(exports or "")
@@ -78,8 +79,9 @@ def _remove_unfinished(file):
 def keep_newest(exports, step, count, file):
     """Remove the oldest exports of a run, and no other directory.
 
-    Exports of later steps are removed as well: a run that went back to an
-    earlier checkpoint repeats them, and a server would use them as the newest.
+    Exports of later steps are removed as well. A run that resumed from an
+    earlier checkpoint makes these exports again, and a server would use the old
+    ones as the newest.
 
     Args:
         exports: path of the directory with an export for each step.
@@ -107,7 +109,7 @@ def kept_exports(exports, file):
         file: path of the JSON file with the run's list of exports.
 
     Returns:
-        list of paths, the newest last.
+        list of paths of the exports, the newest last.
 
     Raises:
         ValueError: if the file is damaged.
@@ -117,18 +119,18 @@ def kept_exports(exports, file):
 
 
 def _steps(exports, noted):
-    """list of int, the steps of a run's listed exports."""
+    """Return the steps of the exports in a run's list, list of int."""
     is_same = noted.get("directory") == _place(exports)
     return noted["steps"] if is_same else []
 
 
 def _place(exports):
-    """str, equal for all local paths to a directory."""
+    """Return a path that is equal for all local paths of a directory, str."""
     return str(exports) if is_remote(exports) else os.path.abspath(exports)
 
 
 def _read(file):
-    """dict, the run's list of exports, empty without the file."""
+    """Read the run's list of exports, dict; empty without the file."""
     if not file.is_file():
         return {}
     try:

@@ -1,6 +1,6 @@
-"""Fine-tuning: from a task's examples and a preset to results and answers.
+"""Fine-tuning run: from a task's examples and a preset to results.
 
-`finetune` is the whole run; its functions follow in the order of their calls.
+`finetune` is the whole run. Its functions follow in the order of their calls.
 
 Shapes: R rows.
 """
@@ -72,19 +72,20 @@ KIND = Kind(
 
 
 def finetune(settings, backend, data, begun=None):
-    """Fine-tune a preset on a task; resume a run that its directory holds.
+    """Fine-tune a preset on a task, or resume the run in the directory.
 
     Args:
-        settings: FinetuningSettings, with `preset` and `output`, not yet
+        settings: FinetuningSettings with `preset` and `output`, not yet
             resolved.
-        backend: TensorFlow or Jax, computes the steps.
+        backend: TensorFlow or Jax, which computes the steps.
         data: TaskData of `data_pipeline.tasks`.
         begun: see `loop.Run`.
 
     Returns:
-        (int, dict or None): 0 done, 143 stopped by SIGTERM or time limit, 130
-        by Ctrl-C; the results if the run is done and this process is the chief,
-        else None.
+        (exit status, results). The exit status is 0 for a finished run, 143 for
+        a run stopped by SIGTERM or the time limit, and 130 for a run stopped by
+        Ctrl-C. The results are a dict, or None if the run was stopped or this
+        process is not the chief.
 
     Raises:
         ValueError, FileNotFoundError, RuntimeError: if settings, data,
@@ -108,7 +109,8 @@ def finetune(settings, backend, data, begun=None):
 
         # Resume
         if is_done and run.is_chief:
-            remove(run.output / CHECKPOINTS)  # a kill came first
+            # The run may have been killed before it removed its checkpoints.
+            remove(run.output / CHECKPOINTS)
         wait_for_peers(backend.strategy)
         checkpoints = Checkpoints(
             run.output / CHECKPOINTS, run, model, optimizer, memory=None
@@ -143,17 +145,17 @@ def finetune(settings, backend, data, begun=None):
 
 
 class TaskRun(typing.NamedTuple):
-    """The data and settings of a run, before its model is made.
+    """Data and settings of a fine-tuning run, before its model is made.
 
     Attributes:
         data: TaskData.
         settings: FinetuningSettings, resolved.
-        kind: class of TaskKind.
-        arguments: dict, for the constructor of its model.
+        kind: TaskKind class of the task.
+        arguments: dict, arguments for the constructor of the model.
         tokenizer: Tokenizer of the preset.
         preprocessor: Preprocessor.
-        rows: EncodedExamples to train on.
-        notes: list of str, lines on the learning rate.
+        rows: EncodedExamples, the rows to train on.
+        notes: list of str, lines about the learning rate.
     """
 
     data: typing.Any
@@ -167,7 +169,7 @@ class TaskRun(typing.NamedTuple):
 
 
 def prepare(run, data):
-    """Encode the training examples, and complete the settings from them.
+    """Encode the training examples, and compute the settings that need them.
 
     Args:
         run: loop.Run.
@@ -177,14 +179,15 @@ def prepare(run, data):
         TaskRun.
 
     Raises:
-        ValueError: if the settings, the preset and the data do not fit.
+        ValueError: if settings, preset and data do not fit each other.
     """
     kind = task_kind(data.task.kind)
     settings, preset = run.settings, run.settings.preset
     tokenizer = read_tokenizer(preset)
     arguments = kind.arguments_for(data.task, settings, data.labels)
     model_config = read_config(preset)
-    # From the preset, because rows are encoded before the model exists.
+    # The preprocessor is loaded from the preset, because rows are encoded
+    # before the model exists.
     preprocessor = kind.model_class.preprocessor_cls.from_preset(
         preset,
         layout=model_config.layout,
@@ -206,7 +209,7 @@ def prepare(run, data):
 
 
 def encode(run, task, examples, training):
-    """EncodedExamples of a list of examples."""
+    """Encode a list of examples as rows, EncodedExamples."""
     return task.preprocessor.encode(
         examples,
         task.data.labels,
@@ -217,19 +220,19 @@ def encode(run, task, examples, training):
 
 
 def balance_classes(rows, labels):
-    """Give every class an equal share of the loss, by `row_weight`.
+    """Change the weights of rows so that all classes have equal shares.
 
-    An example of a class with n of X examples has the weight X / (n * classes
-    that occur), so that the mean over the examples is 1. The windows of a text
-    share its weight.
+    With C classes that occur, an example of a class with n of X examples has
+    the weight X / (n * C). The mean weight of the examples is then 1. The
+    windows of a text share the weight of the text.
 
     Args:
-        rows: EncodedExamples with `label`, `example` and `row_weight` [R];
-            changed.
+        rows: EncodedExamples with `label`, `example` and `row_weight` [R].
+            `row_weight` is changed.
         labels: sequence of the classes, or None for a task without classes.
 
     Raises:
-        ValueError: if a row has no class, or can have several.
+        ValueError: if a row has no class, or may have several classes.
     """
     from sklearn.utils.class_weight import compute_class_weight
 
@@ -249,12 +252,13 @@ def balance_classes(rows, labels):
 
 
 def identity_of(task, is_done=False):
-    """dict for `run.json`, see `claim_identity`.
+    """Return the identity of a run for `run.json`, dict; see `claim_identity`.
 
     Args:
         task: TaskRun.
-        is_done: bool, whether the run is finished and needs no checkpoint; only
-            the backend that wrote a checkpoint can read it. Default False.
+        is_done: bool, whether the run is finished. The identity of an
+            unfinished run contains the backend, because only the backend that
+            wrote a checkpoint can read it. Default False.
     """
     data, settings = task.data, task.settings
     weights = None
@@ -271,13 +275,14 @@ def identity_of(task, is_done=False):
         "random_start": settings.random_start,
         "training": settings.stored(),
         **({} if is_done else {"backend": keras.backend.backend()}),
-        # A digest identifies weights, whatever their path.
+        # The path of the preset counts only if no digest identifies its
+        # weights.
         **({} if weights else {"preset": str(settings.preset)}),
     }
 
 
 def build(task, strategy):
-    """Model and optimizer on a strategy.
+    """Make the model and the optimizer in the scope of a strategy.
 
     Args:
         task: TaskRun.
@@ -319,22 +324,22 @@ def _make_model(task):
     )
     if settings.lora_rank:
         model.enable_lora(settings.lora_rank, alpha=settings.lora_alpha)
-    # The model preprocesses raw strings later in the same way.
+    # The saved model then preprocesses raw strings as in training.
     model.preprocessor = task.preprocessor
     return model
 
 
 def batches_of(run, task, model, rows):
-    """Batches of encoded rows, padded to a few lengths."""
+    """Make the batches of encoded rows, padded to a few lengths."""
     length, settings = task.preprocessor.sequence_length, task.settings
     lengths = padded_lengths(length, model.segment_length)
     if run.backend.has_tpu:
-        lengths = lengths[-1:]  # a TPU compiles each shape for minutes
+        lengths = lengths[-1:]  # a TPU needs minutes to compile each shape
     return Batches(rows, settings.batch_size, lengths, seed=settings.seed)
 
 
 def evaluator_of(run, task, model, splits):
-    """Evaluator of a dict of str to a list of examples."""
+    """Make the Evaluator of splits, a dict from names to lists of examples."""
     ready = {}
     for name, examples in splits.items():
         rows = encode(run, task, examples, training=False)
@@ -346,7 +351,7 @@ def evaluator_of(run, task, model, splits):
 
 
 def first_lines(run, task, model):
-    """Lines about task, model and devices, before training starts."""
+    """Return the lines about task, model and devices that are printed first."""
     settings, data = task.settings, task.data
     held_out = ", ".join(f"{len(x):,} {k}" for k, x in data.evaluation.items())
     start = "random weights" if settings.random_start else "weights"
@@ -370,13 +375,14 @@ def first_lines(run, task, model):
 
 
 def training_of(run, task, model, optimizer, held_out):
-    """The loop.Training of a task.
+    """Make the loop.Training of a fine-tuning run.
 
     Args:
         run: loop.Run.
         task: TaskRun.
-        model, optimizer: of `build`.
-        held_out: function without arguments that returns an Evaluator.
+        model, optimizer: results of `build`.
+        held_out: function without arguments that returns the Evaluator of the
+            held-out examples.
     """
     settings = task.settings
     batches = batches_of(run, task, model, task.rows)
@@ -409,10 +415,10 @@ def training_of(run, task, model, optimizer, held_out):
 
 
 def training_loss(task):
-    """The Loss of a task in training.
+    """Make the Loss of a task for training.
 
     Args:
-        task: TaskKind around a model.
+        task: TaskKind with its model.
     """
 
     def sums(outputs, features):
@@ -424,14 +430,14 @@ def training_loss(task):
 
 
 def figures_of(settings, report):
-    """Logged figures of a loop of steps, dict of str to float."""
+    """Return the logged figures of a loop of steps, dict of str to float."""
     rows = len(report.results) * settings.batch_size
     rows_per_second = rows / max(report.seconds, 1e-9)
     return {**report.scalars(), "rows_per_second": rows_per_second}
 
 
 def progress_text(kind, scalars):
-    """The middle of a progress line, see `loop.Run`."""
+    """Return the middle of a progress line, see `loop.Training`."""
     if kind == "eval":
         return f"held out  {written(scalars, '  ')}"
     return (
@@ -443,7 +449,10 @@ def progress_text(kind, scalars):
 
 
 def rows_of_step(task, batches, step):
-    """list of dict, the example of each row of a step, counted from 1."""
+    """Return the example of each row of a step, list of dict.
+
+    Steps are counted from 1.
+    """
     rows = []
     for row in batches.rows(step - 1):
         indices = task.rows.examples_of(row)
@@ -473,9 +482,9 @@ def write_results(run, task, model, metrics, decoded):
     Args:
         run: loop.Run.
         task: TaskRun.
-        model: Task, with the best weights.
-        metrics: dict of str to float, for all splits.
-        decoded: list of dict, the answers for the examples of the first split.
+        model: Task with the best weights.
+        metrics: dict of str to float, the metrics of all splits.
+        decoded: list of dict, the answers to the examples of the main split.
     """
     with written_whole(run.output / MODEL_FILE) as temporary:
         model.save(temporary)
@@ -502,17 +511,17 @@ def predict(run, task, model):
     Args:
         run: loop.Run.
         task: TaskRun.
-        model: Task, with the best weights.
+        model: Task with the best weights.
 
     Returns:
-        (file of the examples, path of the JSON lines, dict of metrics over
-        labelled examples, empty without any).
+        (file of the examples, path of the JSON lines, metrics). The metrics are
+        a dict over the labelled examples, empty if no example has a label.
     """
     wait_for_peers(run.backend.strategy)  # the chief writes the results
     task.kind(model).adopt(read_results(run.output)["metrics"])
     data, file = task.data, task.settings.predict
     with warnings.catch_warnings():
-        # These lines were printed before the training.
+        # These warnings were printed before the training.
         warnings.simplefilter("ignore", UserWarning)
         examples = reading.read_unlabelled(
             data.task, file, data.columns, data.labels

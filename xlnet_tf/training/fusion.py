@@ -1,13 +1,14 @@
-"""XLA for a function's operations between its matrix products.
+"""Compilation by XLA of a function's operations except its matrix products.
 
-XLA's CPU compiler multiplies bfloat16 as slowly as float32. TensorFlow's oneDNN
-uses the processor's instructions for it.
+On a CPU, XLA multiplies bfloat16 as slowly as float32. TensorFlow's oneDNN
+multiplies bfloat16 with the processor's instructions for it.
 """
 
 import tensorflow as tf
 
-# Products; and operations that read or write variables, call functions or copy
-# nothing: XLA would only wait for them.
+# Operations that XLA does not compile: matrix products, and operations that
+# read or write variables, call functions or copy no data. XLA would only wait
+# for the latter.
 _LEFT_OUT = frozenset(
     "BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum MatMul "
     "AssignAddVariableOp AssignSubVariableOp AssignVariableOp Const "
@@ -19,15 +20,15 @@ _LEFT_OUT = frozenset(
 
 
 def without_products(function):
-    """Let XLA compile all of a function but its products.
+    """Make XLA compile a function's operations except its matrix products.
 
-    Each operation gets a mark, which stays in a SavedModel.
+    Each operation gets a mark for XLA, which stays in a SavedModel.
 
     Args:
-        function: function to trace with `tf.function`.
+        function: function that `tf.function` will trace.
 
     Returns:
-        function of the same arguments.
+        function with the same arguments.
     """
 
     def marked(*args, **kwargs):

@@ -1,4 +1,4 @@
-"""Initial weights of pretraining from a preset, and its objective."""
+"""Pretraining from a preset: its initial weights, head and objective."""
 
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.weights.layer_paths import layers_by_path
@@ -6,14 +6,16 @@ from xlnet_tf.weights.preset import open_source
 
 
 def head_of_preset(preset):
-    """dict of the arguments of XLNetPretrainer for a preset's LM head.
+    """Find XLNetPretrainer's arguments for the LM head of a preset.
+
+    The arguments differ, because the heads of Model Garden and of BERT have a
+    transform.
 
     Args:
-        preset: str or path, or None. The heads of Model Garden and of BERT have
-            a transform.
+        preset: str or path, or None.
 
     Returns:
-        dict, or None without a preset.
+        dict of arguments, or None without a preset.
     """
     if not preset:
         return None
@@ -27,10 +29,10 @@ def head_of_preset(preset):
 
 
 def objective_of_preset(preset):
-    """Name of a preset's training objective, or None.
+    """Find the name of a preset's training objective, or None.
 
-    Other libraries' formats do not name it: it is then the objective of the
-    published models.
+    Formats of other libraries do not contain the objective. The result is then
+    the objective of the published models.
     """
     if not preset:
         return None
@@ -44,7 +46,7 @@ def objective_of_preset(preset):
 
 
 def values_of_another(preset):
-    """dict of config fields of a preset for a non-causal objective.
+    """Return the config fields of a preset for a non-causal objective, dict.
 
     Args:
         preset: str or path, or None.
@@ -58,7 +60,7 @@ def start_from(model, preset):
     """Assign the weights of a preset to a model.
 
     Args:
-        model: XLNetPretrainer with no frozen weights.
+        model: XLNetPretrainer without frozen weights.
         preset: str or path.
 
     Raises:
@@ -73,7 +75,8 @@ def start_from(model, preset):
     source = type(model).from_preset(
         preset,
         objective=list(model.objectives),
-        next_sentence_weight=0.0,  # the list has it if it is trained
+        # The list of objectives has NextSentence if it is trained.
+        next_sentence_weight=0.0,
         **overrides,
     )
     for path, layer in layers_by_path(source).items():
@@ -91,5 +94,5 @@ def start_from(model, preset):
 
 
 def _weights(model):
-    """Weights of a model without the states of its random generators."""
+    """Return a model's weights without the states of its random generators."""
     return [x for x in model.weights if "seed_generator" not in x.path]

@@ -1,4 +1,4 @@
-"""The log of a run: progress lines, `metrics.jsonl`, TensorBoard, a picture."""
+"""Log of a run: progress lines, `metrics.jsonl`, TensorBoard, a picture."""
 
 import collections
 import json
@@ -24,28 +24,28 @@ from xlnet_tf.training.trackers import make_tracker
 
 PICTURE_FILE = "loss.png"
 NOT_FINITE_FILE = "not_finite.jsonl"
-# Number of loops whose largest losses define the usual range.
+# Number of earlier loops that define the usual range of the largest loss.
 _USUAL_LOOPS = 10
 
 
 def read_steps(file):
-    """Lines with a step from a log file of a run.
+    """Read the lines with a step from a log file of a run.
 
     Args:
         file: path of `metrics.jsonl` or `not_finite.jsonl`.
 
     Returns:
-        list of dict, empty if there is no file.
+        list of dict, empty without the file.
     """
     return [x for x in read_json_lines(file) if isinstance(x.get("step"), int)]
 
 
 def tell_first_lines(lines, checkpoints):
-    """Print the first lines of a run, and the step that it resumes from.
+    """Print the first lines of a run, and the step from which it resumes.
 
     Args:
         lines: list of str.
-        checkpoints: Checkpoints, with the newest one restored.
+        checkpoints: Checkpoints, after `restore`.
     """
     lines = [*lines]
     lines += [f"skipped   damaged checkpoint {x}" for x in checkpoints.skipped]
@@ -55,13 +55,13 @@ def tell_first_lines(lines, checkpoints):
 
 
 def draw_losses(directory):
-    """Draw the training and held-out losses of a run to `loss.png`.
+    """Draw the training loss and the held-out loss of a run to `loss.png`.
 
     Args:
         directory: path of the run.
 
     Returns:
-        path of the picture, or None without a logged loss.
+        path of the picture, or None if no loss is logged.
     """
     lines = read_json_lines(directory / METRICS_FILE)
     if not any("loss" in line for line in lines):
@@ -72,15 +72,15 @@ def draw_losses(directory):
 
 
 class MetricsLog:
-    """Progress output and lines of `metrics.jsonl` for each loop; a context.
+    """Context that logs each loop: progress, `metrics.jsonl` and TensorBoard.
 
-    A terminal shows a bar, other outputs a line per loop.
+    Progress is a bar on a terminal, and a line for each loop elsewhere.
 
     Args:
-        directory: path, or None for a worker without files.
-        settings: PretrainingSettings; only `steps`, `log_to` and `profile` are
+        directory: path of the run, or None for a worker without files.
+        settings: PretrainingSettings. Only `steps`, `log_to` and `profile` are
             used.
-        global_step: tf.Variable.
+        global_step: tf.Variable, the number of steps so far.
         describe: function of ("train" or "eval", dict of scalars) that returns
             the text between the step and the time left in a progress line.
         quiet: bool, whether to print nothing. Default False.
@@ -136,14 +136,14 @@ class MetricsLog:
             writer.close()
 
     def has_evaluation(self, step):
-        """Whether a step's evaluation is logged; True without a file."""
+        """Whether a step's evaluation is logged; True without a log file."""
         return not self._file or any(
             (line.get("kind"), line["step"]) == ("eval", step)
             for line in read_steps(self._file)
         )
 
     def _drop_after(self, step):
-        """Drop lines of steps after the restored checkpoint."""
+        """Remove the lines of steps after the restored checkpoint."""
         if not self._file.is_file():
             return
         kept = [line for line in read_steps(self._file) if line["step"] <= step]
@@ -214,7 +214,7 @@ class MetricsLog:
         _tell(text)
 
     def _told_of_steps(self, scalars):
-        """Text about notable steps of a loop, for its progress line."""
+        """Return the text about a loop's unusual steps, for the progress."""
         text = ""
         if "largest_loss" in scalars:
             loss = scalars["largest_loss"]
@@ -227,23 +227,23 @@ class MetricsLog:
         return text
 
     def _time_left(self, step):
-        """Time for the remaining steps at the rate so far."""
+        """Estimate the time for the remaining steps from the rate so far."""
         begun, first_step = self._begun
         seconds = (time.monotonic() - begun) / max(step - first_step, 1)
         return duration(seconds * (self._total_steps - step))
 
 
 class NotFiniteSteps:
-    """Write a line for each step with a loss or gradients not finite.
+    """Log of the steps whose loss or gradients were not finite.
 
-    A step repeated after a resume replaces its line; no other line is ever
-    dropped.
+    If a resumed run repeats a step, the step's new line replaces its old line.
+    No other line is removed.
 
     Args:
         directory: path of the run.
         rows_of_step: function of a step that returns a list of dicts, the
             source of each row of the global batch.
-        is_chief: bool, whether this process writes.
+        is_chief: bool, whether this process writes the file.
     """
 
     def __init__(self, directory, rows_of_step, is_chief):
@@ -280,12 +280,12 @@ class NotFiniteSteps:
 
 
 def noted_steps(directory):
-    """list of dict, the lines of a run's file, if there is one."""
+    """Read the lines about steps that were not finite, list of dict."""
     return read_steps(as_path(directory) / NOT_FINITE_FILE)
 
 
 def _as_json(value):
-    """A number; for NaN and infinity, a string that `float` reads."""
+    """Return a number, or for NaN and infinity a string that `float` reads."""
     if math.isfinite(value):
         return value
     if math.isnan(value):
@@ -294,14 +294,15 @@ def _as_json(value):
 
 
 def is_peak(loss, before):
-    """Whether the largest loss of a loop is far above earlier ones.
+    """Whether the largest loss of a loop is far above earlier loops' losses.
 
-    It must exceed the maximum of the last ten loops by more than their range
-    and by more than a tenth.
+    The loss is far above if it exceeds the maximum of the last ten loops by
+    more than the range of their losses and by more than a tenth.
 
     Args:
-        loss: float.
-        before: sequence of at most ten floats, from earlier loops.
+        loss: float, the largest loss of the loop.
+        before: sequence of at most ten floats, the largest losses of earlier
+            loops.
 
     Returns:
         bool, False for the first ten loops.
@@ -313,5 +314,5 @@ def is_peak(loss, before):
 
 
 def _tell(text):
-    """Write a line above the progress bar, if there is one."""
+    """Write a line of text, above the progress bar if there is a bar."""
     tqdm.tqdm.write(printable(text), file=sys.stderr)

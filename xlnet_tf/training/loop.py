@@ -1,8 +1,8 @@
-"""The loop of a run: steps, logs, checkpoints and evaluations.
+"""Loop of a run: steps, logs, checkpoints and evaluations.
 
-A loop of `steps_per_loop` steps runs without Python. After it a run checks that
-they were finite, logs them, and stops if requested. It saves a checkpoint and
-evaluates when these are due.
+A loop of `steps_per_loop` steps runs without Python. After each loop the run
+checks that the steps were finite, logs the loop, and stops if requested. The
+run saves a checkpoint, and evaluates, when these are due.
 """
 
 import dataclasses
@@ -28,25 +28,25 @@ _BEST_FILE = "best.json"
 
 
 def is_smaller(metric, value, best):
-    """Whether a loss is below the best so far, bool; False for NaN."""
+    """Whether a loss is below the best loss so far; False for NaN."""
     return value < best or (math.isnan(best) and not math.isnan(value))
 
 
 class Run:
-    """A run: its settings, directory, backend and step.
+    """Run of pretraining or fine-tuning: settings, directory, backend, step.
 
     Args:
         settings: PretrainingSettings or FinetuningSettings.
-        backend: TensorFlow or Jax, computes the steps.
-        begun: float, `time.monotonic()` at the start of the time limit, or None
-            (default) for now.
+        backend: TensorFlow or Jax, which computes the steps.
+        begun: float, `time.monotonic()` at the start of the time limit. None
+            (default) means now.
 
     Attributes:
-        settings, backend, begun: the same.
-        output: path of the directory.
-        step: tf.Variable, optimizer steps so far.
+        settings, backend, begun: the arguments.
+        output: path of the run's directory.
+        step: tf.Variable, the number of optimizer steps so far.
         is_chief: bool, whether this process writes the files.
-        shows_progress: bool.
+        shows_progress: bool, whether this process prints progress.
     """
 
     def __init__(self, settings, backend, begun=None):
@@ -59,33 +59,34 @@ class Run:
         self.shows_progress = self.is_chief and not settings.quiet
 
     def steps_made(self):
-        """int, optimizer steps so far."""
+        """Number of optimizer steps so far, int."""
         return int(self.step.numpy())
 
 
 @dataclasses.dataclass
 class Training:
-    """Functions of one kind of run, called by the loop.
+    """Functions that the loop calls: those of pretraining or of fine-tuning.
 
     Attributes:
-        make_steps: function without arguments that returns Steps of the
-            backend, from the current step on.
+        make_steps: function without arguments that returns the backend's Steps
+            from the current step on.
         figures: function of a LoopReport that returns the figures to log, dict
             of str to float.
         progress_text: function of ("train" or "eval", dict of figures) that
             returns the middle of a progress line.
         rows_of_step: function of a step, counted from 1, that returns a list of
-            dict, the source of each row of its batch.
-        advice: str, advice to print when steps are not finite.
+            dict, the source of each row of the step's batch.
+        advice: str, advice to print if steps are not finite.
         save_best: function without arguments that saves the weights.
-        evaluate: function of `must_stop`, itself a function called after each
-            batch. It returns the metrics, dict of str to float, with the metric
-            that selects the best weights first, or None if it was stopped. None
-            (default) for no evaluations.
+        evaluate: function of `must_stop`, or None (default) for no evaluations.
+            `must_stop` is a function that is called after each batch; True
+            stops the evaluation. `evaluate` returns the metrics, dict of str to
+            float, or None if it was stopped. The first metric selects the best
+            weights.
         is_better: function of (metric, value, best value) that returns a bool.
-            Default: for a loss.
-        patience: int or None (default), steps without a better evaluation
-            before the run ends.
+            Default: whether a loss is smaller.
+        patience: int, number of steps without a better evaluation after which
+            the run ends, or None (default) for no such end.
     """
 
     make_steps: Callable
@@ -100,7 +101,7 @@ class Training:
 
 
 class Ending(enum.Enum):
-    """The reason for the end of a run's loop."""
+    """Reason for the end of a run's loop."""
 
     LAST_STEP = "last step"
     PATIENCE = "no better evaluation"
@@ -113,10 +114,11 @@ def train(run, training, checkpoints):
     Args:
         run: Run.
         training: Training.
-        checkpoints: Checkpoints, with the newest one restored.
+        checkpoints: Checkpoints, after `restore`.
 
     Returns:
-        int: 0 done, 143 stopped by SIGTERM or time limit, 130 by Ctrl-C.
+        int, the exit status: 0 for a finished run, 143 for a run stopped by
+        SIGTERM or the time limit, 130 for a run stopped by Ctrl-C.
 
     Raises:
         RuntimeError: if too many steps in a row were not finite.
@@ -136,7 +138,9 @@ def train(run, training, checkpoints):
         if ending is Ending.LAST_STEP and stop.is_requested():
             ending = Ending.STOPPED
         step = run.steps_made()
-        if step:  # before the first step settings may still change
+        # Without a checkpoint before the first step, the settings may still
+        # change.
+        if step:
             checkpoints.save()
         if ending is not Ending.STOPPED:
             return 0
@@ -147,7 +151,7 @@ def train(run, training, checkpoints):
 
 
 def _train(run, training, checkpoints, stop, log):
-    """Make the remaining steps, with logs, checkpoints and evaluations."""
+    """Make the remaining steps of a run; return the reason for the end."""
     settings, evaluations = run.settings, None
     if training.evaluate:
         evaluations = Evaluations(run, training, stop, log)
@@ -169,12 +173,15 @@ def _train(run, training, checkpoints, stop, log):
 
 
 def end_of_loop(step, settings, evaluates):
-    """Step at which a loop ends, wherever in it a run resumes: int.
+    """Return the step at which the current loop ends, int.
+
+    The end does not depend on the step from which a run resumed.
 
     Args:
-        step: int, steps so far.
+        step: int, number of steps so far.
         settings: PretrainingSettings or FinetuningSettings.
-        evaluates: bool, whether loops end at evaluations and start again there.
+        evaluates: bool, whether loops also end at evaluations, and are counted
+            from them.
     """
     begin, end = 0, settings.steps
     if evaluates:
@@ -185,16 +192,16 @@ def end_of_loop(step, settings, evaluates):
 
 
 def check_finite(report, settings, note, advice):
-    """Note steps that were not finite; end the run after too many.
+    """Log steps that were not finite, and end the run after too many of them.
 
     Args:
         report: LoopReport.
         settings: PretrainingSettings or FinetuningSettings.
         note: NotFiniteSteps.
-        advice: str, advice, such as "start again".
+        advice: str, advice for the user, such as "start again".
 
     Raises:
-        RuntimeError: if too many in a row were not finite.
+        RuntimeError: if too many steps in a row were not finite.
     """
     skipped = [x for x in report.results if not x.is_finite]
     if not skipped:
@@ -219,11 +226,12 @@ def check_finite(report, settings, note, advice):
 
 
 class Evaluations:
-    """Evaluations at every multiple of an interval, and at the end.
+    """Evaluations of a run, at multiples of an interval and at the end.
 
-    Their steps do not depend on where a run resumed. If the run was killed
-    before an evaluation, that evaluation is made on resume, so that the best
-    weights equal those of an uninterrupted run.
+    The steps of the evaluations do not depend on the step from which a run
+    resumed. If a run was killed before an evaluation, the resumed run makes the
+    evaluation first. The best weights then equal the best weights of an
+    uninterrupted run.
 
     Args:
         run: Run.
@@ -244,21 +252,21 @@ class Evaluations:
         )
 
     def is_due(self):
-        """Whether an evaluation is due at the current step, bool."""
+        """Whether an evaluation is due at the current step."""
         step, settings = self._run.steps_made(), self._run.settings
         is_last = step >= settings.steps
         is_multiple = not step % settings.evaluation_interval
         return bool(step) and (is_last or is_multiple)
 
     def catch_up(self):
-        """Make an evaluation that was due but lost when the run stopped.
+        """Make an evaluation that was due when the run stopped.
 
         Returns:
-            Ending or None.
+            Ending if the run must end, else None.
         """
         step = self._run.steps_made()
         is_missing = self.is_due() and not self._log.has_evaluation(step)
-        # All workers call this together; the chief's log decides.
+        # All workers call this function together. The chief's log decides.
         if holds_anywhere(self._run.backend.strategy, is_missing):
             return self._evaluate()
         if step >= self._run.settings.steps:
@@ -266,7 +274,7 @@ class Evaluations:
         return self._end_of_patience()
 
     def evaluate_if_due(self):
-        """Evaluate if an evaluation is due; return an Ending or None."""
+        """Evaluate if this is due; return an Ending if the run must end."""
         return self._evaluate() if self.is_due() else None
 
     def _evaluate(self):
@@ -278,7 +286,8 @@ class Evaluations:
             return Ending.STOPPED
         step = self._run.steps_made()
         self._best.update(step, metrics)
-        # The log comes last: a missing evaluation is repeated.
+        # The log is written last, because a resumed run repeats an evaluation
+        # that is missing in the log.
         self._log.evaluate(metrics)
         if ending := self._end_of_patience():
             return ending
@@ -293,17 +302,18 @@ class Evaluations:
 
 
 class Best:
-    """The best evaluation of a run, whose weights are saved.
+    """Best evaluation of a run, with the file `best.json` and saved weights.
 
     Args:
-        directory: path of the run, with `best.json`.
-        step: int, steps so far.
-        is_better: function of (metric, value, best value).
+        directory: path of the run.
+        step: int, number of steps so far.
+        is_better: function of (metric, value, best value) that returns a bool.
         save: function without arguments that saves the weights.
         is_chief: bool, whether this process writes the file.
 
     Attributes:
-        value: dict of the metric, its value and the step; or None.
+        value: dict of the metric, its value and the step; or None before the
+            first evaluation.
 
     Raises:
         ValueError: if the file is damaged.
@@ -315,25 +325,29 @@ class Best:
         self._save = save
         self._is_chief = is_chief
         best = read_best(directory)
-        # An evaluation after lost steps is made again.
+        # If the run lost the steps before an evaluation, it repeats the
+        # evaluation too.
         self.value = best if best and best["step"] <= step else None
 
     def update(self, step, metrics):
         """Save the weights if an evaluation is the best so far.
 
-        Call this before the evaluation is logged: an evaluation missing in the
-        log is repeated, so that a kill in between loses nothing.
+        Call this method before the evaluation is logged. If the run is killed
+        in between, nothing is lost, because the resumed run repeats an
+        evaluation that is missing in the log.
 
         Args:
-            step: int.
-            metrics: dict of str to float, the deciding metric first.
+            step: int, the step of the evaluation.
+            metrics: dict of str to float, with the metric that selects the best
+                weights first.
         """
         metric, value = next(iter(metrics.items()))
         value, best = float(value), self.value
         if best and not self._is_better(metric, value, best["value"]):
             return
         self.value = {"metric": metric, "value": value, "step": step}
-        # Weights come first: after a kill in between they are saved again.
+        # The weights are saved before `best.json` is written. If the run is
+        # killed in between, the resumed run saves the weights again.
         self._save()
         if self._is_chief:
             write_listed(self._directory, {_BEST_FILE: self.value})
@@ -346,7 +360,7 @@ def read_best(directory):
         directory: path of the run.
 
     Returns:
-        dict of the metric, its value and the step; None without the file.
+        dict of the metric, its value and the step, or None without the file.
 
     Raises:
         ValueError: if the file is damaged.
