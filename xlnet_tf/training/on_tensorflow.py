@@ -24,17 +24,17 @@ from xlnet_tf.training.update import make_update
 
 
 class TensorFlow:
-    """The TensorFlow backend of a run, on the devices of a strategy.
+    """TensorFlow backend of a run, on the devices of a strategy.
 
     Args:
         strategy: tf.distribute.Strategy.
 
     Attributes:
-        strategy: the same.
-        num_replicas: int, replicas that share a batch.
+        strategy: the argument.
+        num_replicas: int, number of replicas that share a batch.
         is_chief: bool, whether this process writes the files of a run.
-        memory_rows: class of the files of a memory.
-        has_tpu: bool.
+        memory_rows: class that reads and writes the files of a memory.
+        has_tpu: bool, whether the devices are TPUs.
         multiplies_bfloat16: bool, whether the only device is a CPU with
             instructions for bfloat16.
     """
@@ -49,38 +49,39 @@ class TensorFlow:
         self.multiplies_bfloat16 = multiplies_bfloat16(strategy)
 
     def describe(self):
-        """One line about the devices."""
+        """Return a line of text about the devices."""
         return describe(self.strategy)
 
     def tracked(self, model, optimizer):
-        """dict of a model's and its optimizer's parts for a checkpoint."""
+        """Return the parts of model and optimizer for a checkpoint, dict."""
         return {"model": model, "optimizer": optimizer}
 
     def steps(self, model, optimizer, memory, loss, batches, settings, step):
-        """Make Steps; see the class."""
+        """Make the training steps; see the class Steps."""
         return Steps(
             *(model, optimizer, memory, loss, batches, settings, step),
             self.strategy,
         )
 
     def evaluation(self, model, loss, batches, settings):
-        """Make a MeanLoss; see the class."""
+        """Make the evaluation; see the class MeanLoss."""
         return MeanLoss(model, loss, batches, settings, self.strategy)
 
     def distributed(self, batches, settings):
-        """The batches of a run on the devices; see function `distributed`."""
+        """Distribute batches to the devices; see the function `distributed`."""
         return distributed(batches, settings, self.strategy)
 
     def predictor(self, function, model):
-        """Compile the predictions for a batch.
+        """Compile a function that computes predictions for a batch.
 
         Args:
-            function: from a dict of features to a dict of tensors of B rows.
+            function: function of a dict of features that returns a dict of
+                tensors with B rows.
             model: keras.Model that the function calls.
 
         Returns:
-            function from a batch of `distributed` to a dict of str to arrays,
-            for the rows of all replicas.
+            function of a batch of `distributed` that returns a dict of str to
+            arrays with the rows of all replicas.
         """
         strategy = self.strategy
 
@@ -103,7 +104,7 @@ class TensorFlow:
 
 
 def make_memory(model, settings, strategy):
-    """StatefulMemory for the rows of each replica, or None without memory."""
+    """Make the StatefulMemory of each replica's rows; None without memory."""
     if not model.config.memory_length:
         return None
     with strategy.scope():
@@ -116,17 +117,17 @@ def make_memory(model, settings, strategy):
 
 
 def distributed(batches, settings, strategy):
-    """The batches of a run on the workers of a strategy.
+    """Distribute the batches of a run to the workers of a strategy.
 
     Args:
-        batches: function of `first_row`, `num_rows` and `replica_batch`, ints.
-            It returns a tf.data.Dataset of one replica's batches with these
-            rows of every global batch.
+        batches: function of the ints `first_row`, `num_rows` and
+            `replica_batch`. It returns a tf.data.Dataset of the batches of one
+            replica, with these rows of every global batch.
         settings: PretrainingSettings.
         strategy: tf.distribute.Strategy.
 
     Returns:
-        distributed dataset; the same replica always reads row r of the global
+        distributed data set. The same replica always reads row r of the global
         batch.
     """
 
@@ -158,11 +159,12 @@ class Means:
             }
 
     def update(self, sums, weight):
-        """Add a step.
+        """Add the sums of a step.
 
         Args:
-            sums: dict of str to scalar tensor.
-            weight: scalar tensor; a step of weight 0 does not count.
+            sums: dict of str to scalar tensor, the weighted sums of metrics.
+            weight: scalar tensor, the sum of the weights. A step of weight 0
+                does not count.
         """
         for name, value in sums.items():
             mean = value / tf.maximum(weight, 1e-6)
@@ -174,7 +176,10 @@ class Means:
             mean.reset_state()
 
     def result(self):
-        """dict of str to float, NaN if all steps had the weight 0."""
+        """Return the means, dict of str to float.
+
+        A mean is NaN if all steps had the weight 0.
+        """
         return {
             name: float(x.result()) if x.count > 0 else math.nan
             for name, x in self._means.items()
@@ -182,16 +187,17 @@ class Means:
 
 
 class Steps:
-    """Training steps of a model; `make` runs several in one loop.
+    """Training steps of a model, several in a compiled loop.
 
     Args:
         model: keras.Model whose trainable variables are updated.
-        optimizer: AdamW of `make_optimizer`.
+        optimizer: AdamW made by `make_optimizer`.
         memory: StatefulMemory or None.
         loss: step.Loss.
-        batches: endless, see `distributed`; None if only `gradients` is called.
+        batches: endless batches, see `distributed`, or None if only `gradients`
+            is called.
         settings: PretrainingSettings.
-        step: tf.Variable, counts optimizer steps.
+        step: tf.Variable, the number of optimizer steps.
         strategy: tf.distribute.Strategy.
     """
 
@@ -207,8 +213,8 @@ class Steps:
         self._step = step
         self._dataset = batches and distributed(batches, settings, strategy)
         self._iterator = None
-        # TensorFlow's oneDNN multiplies bfloat16 faster than XLA on a CPU, so
-        # XLA compiles only the operations between the products.
+        # On a CPU TensorFlow's oneDNN multiplies bfloat16 faster than XLA, so
+        # XLA compiles only the operations between the matrix products.
         is_narrow = settings.precision == "bfloat16"
         has_products = is_narrow and multiplies_bfloat16(strategy)
         gradients = self._gradients
@@ -231,23 +237,24 @@ class Steps:
             self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
         # The loop runs without Python and records its steps on the host.
         with tf.device("CPU:0"):
-            # [steps, 2], loss and gradient norm.
+            # [steps, 2], the loss and the gradient norm of each step.
             self._results = tf.Variable(
                 tf.zeros([0, 2]), shape=[None, 2], trainable=False
             )
             self._skipped_in_a_row = tf.Variable(0, trainable=False)
 
     def make(self, count, stop=None):
-        """Make some steps.
+        """Make a loop of training steps.
+
+        The loop ends early after too many steps in a row that were not finite.
 
         Args:
             count: int, number of steps.
-            stop: tf.Variable, bool: once True, the loop ends after the current
-                step. Default None.
+            stop: bool tf.Variable, or None (default). If it is True, the loop
+                ends after the current step.
 
         Returns:
-            LoopReport; the loop also ends after too many steps in a row that
-            were not finite.
+            LoopReport.
         """
         if self._iterator is None:
             self._iterator = iter(self._dataset)
@@ -272,7 +279,7 @@ class Steps:
 
     def _make_steps(self, iterator, count, stop):
         def goes_on(step):
-            # A loop without a step would have no figures.
+            # At least one step, because a loop without steps has no figures.
             return (step < count) & ((step == 0) | ~self._must_end(stop))
 
         def body(step):
@@ -282,13 +289,14 @@ class Steps:
         tf.while_loop(goes_on, body, [tf.constant(0)])
 
     def _must_end(self, stop):
-        """Bool scalar, whether the loop ends before its last step."""
+        """Whether the loop must end before its last step, bool scalar."""
         ends = self._skipped_in_a_row.read_value() > self._most_skipped
         return ends if stop is None else ends | stop.read_value()
 
     def _make_step(self, iterator):
         results = self._strategy.run(self.replica_step, args=(next(iterator),))
-        # Both cover the whole batch and are the same on each replica.
+        # The loss and the norm cover the whole batch and are the same on each
+        # replica.
         local = self._strategy.experimental_local_results
         loss, norm = (local(x)[0] for x in results)
         self._note(loss, norm)
@@ -305,10 +313,10 @@ class Steps:
         skipped = self._skipped_in_a_row
         skipped.assign(tf.where(is_finite, 0, skipped + 1))
 
-    # AutoGraph is not needed and would slow down tracing.
+    # Without AutoGraph, which is not needed and would slow down tracing.
     @tf.autograph.experimental.do_not_convert
     def replica_step(self, features):
-        """Make the step of a replica; return its loss and gradient norm."""
+        """Make a step on one replica; return the loss and the gradient norm."""
         context = tf.distribute.get_replica_context()
         (gradients, sums, weight), state = self.gradients(
             features, self._replica_seed()
@@ -331,7 +339,7 @@ class Steps:
         return loss / tf.maximum(total, 1e-6), norm
 
     def _replica_seed(self):
-        """int tensor of shape [2], for this replica and step."""
+        """Make the seed of this replica for this step, int tensor [2]."""
         context = tf.distribute.get_replica_context()
         fold_in = tf.random.experimental.stateless_fold_in
         seed = [self._settings.seed, self._loss.seed_stream]
@@ -339,18 +347,18 @@ class Steps:
         return fold_in(seed, context.replica_id_in_sync_group)
 
     def gradients(self, features, seed):
-        """Gradients and metrics, summed over the micro-batches of a replica.
+        """Sum gradients and metrics over the micro-batches of a replica.
 
         Args:
-            features: dict of a batch of B rows.
-            seed: int tensor of shape [2]; each micro-batch has its own, so
-                that dropout masks differ.
+            features: dict of the features of B rows.
+            seed: int tensor of shape [2]. Each micro-batch derives its own seed
+                from it, so that dropout masks differ.
 
         Returns:
-            ((gradients, metrics, weight), state): list of float32 tensors,
-            dict of float32 scalars, and the scalar that divides both; the
-            memory after this batch, for `StatefulMemory.write`, empty without
-            memory.
+            ((gradients, metrics, weight), state). The gradients are a list of
+            float32 tensors, the metrics a dict of float32 scalars, and the
+            weight is the scalar that divides both. The state is the memory
+            after this batch for `StatefulMemory.write`, empty without memory.
         """
         if self._memory is not None:
             features = self._memory.read(features)
@@ -372,11 +380,12 @@ class Steps:
         return totals, state
 
     def _rows_of_part(self, features, part):
-        """The rows of a micro-batch, memories included."""
+        """Return the features of a micro-batch's rows, memories included."""
         parts = self._settings.gradient_accumulation_steps
         if parts == 1:
             return features
-        # Not from the features: with several workers their shapes are unknown.
+        # The number of rows follows from the settings, because with several
+        # workers the shapes of the features are unknown.
         replicas = self._strategy.num_replicas_in_sync
         rows = self._settings.replica_batch_size(replicas) // parts
         return tf.nest.map_structure(
@@ -390,7 +399,8 @@ class Steps:
             outputs = self._loss.outputs(features)
             objective, metrics, weight = self._loss.sums(outputs, features)
             if loss_scale is not None:
-                # Scale the mean: its gradients do not grow with the batch.
+                # Scale the mean of the losses, because the gradients of the
+                # mean do not grow with the batch.
                 loss_scale = loss_scale / tf.maximum(weight, 1e-6)
                 objective = objective * loss_scale
         gradients = tape.gradient(
@@ -410,16 +420,16 @@ class Steps:
 
 
 class MeanLoss:
-    """Means of a loss and its metrics over held-out batches.
+    """Evaluation: mean loss and metrics of a model over held-out batches.
 
-    Texts are read in order with a separate memory. Random draws of an objective
-    are the same at every evaluation.
+    The held-out texts are read in order, with a memory of their own. Random
+    draws of an objective are the same at every evaluation.
 
     Args:
         model: XLNetPretrainer.
         loss: step.Loss for evaluation.
-        batches: see `distributed`.
-        settings: PretrainingSettings of the evaluation's batches.
+        batches: held-out batches, see `distributed`.
+        settings: PretrainingSettings with the batch size of the evaluation.
         strategy: tf.distribute.Strategy.
     """
 
@@ -436,15 +446,16 @@ class MeanLoss:
         )
 
     def evaluate(self, count, must_stop, progress=False):
-        """Evaluate.
+        """Compute the mean loss and metrics over some batches.
 
         Args:
             count: int, number of batches.
-            must_stop: function without arguments, called after each batch.
+            must_stop: function without arguments. It is called after each
+                batch, and True stops the evaluation.
             progress: bool, whether to print progress. Default False.
 
         Returns:
-            dict of str to float, or None if it was stopped.
+            dict of str to float, or None if the evaluation was stopped.
         """
         self._means.reset()
         if self._memory is not None:

@@ -1,13 +1,14 @@
 """Perplexity of a causal language model on running text.
 
-A token's context comes in one of two ways:
+There are two ways to give a token its context:
 
-- Memory: the text is read in segments, each with the memory of earlier ones.
-  Every token is computed once.
-- Sliding window: a window advances by `stride` tokens, and its last `stride`
-  tokens are predicted. Every token is computed `window / stride` times.
+- Memory: the text is read in segments, each with the memory of earlier
+  segments. Every token is computed once.
+- Sliding window: a window moves by `stride` tokens at a time, and the last
+  `stride` tokens of the window are predicted. Every token is computed
+  `window / stride` times.
 
-Shapes: N tokens of the text, R rows read side by side, S tokens of a segment
+Shapes: N tokens of the text, R rows read in parallel, S tokens of a segment
 or window, M memory length, D model dim.
 """
 
@@ -24,15 +25,16 @@ from xlnet_tf.model.compiled import compiled
 
 @dataclasses.dataclass(frozen=True)
 class Perplexity:
-    """Result of an evaluation.
+    """Result of a perplexity evaluation.
 
     Attributes:
         nats: float, the sum of the losses of all predicted tokens.
-        tokens: int, tokens predicted.
-        words: int, separated by blanks. Ends of lines are no tokens here and do
-            not count; published figures of WikiText predict and count them.
-        characters: int, without ends of lines.
-        seconds: float, without compiling.
+        tokens: int, number of predicted tokens.
+        words: int, number of words, which are separated by blanks. Ends of
+            lines are not tokens here and are not counted. The published figures
+            for WikiText predict and count them.
+        characters: int, number of characters without ends of lines.
+        seconds: float, time of the evaluation without compiling.
     """
 
     nats: float
@@ -42,10 +44,10 @@ class Perplexity:
     seconds: float
 
     def report(self):
-        """dict of str to number: loss, perplexities, bits, counts, speed.
+        """Return loss, perplexities, bits, counts and speed, dict of numbers.
 
-        A perplexity too large for a float is None, for example per word in a
-        language without blanks between words.
+        A perplexity that is too large for a float is None. An example is the
+        perplexity per word in a language without blanks between words.
         """
         return {
             "loss": self.nats / self.tokens,
@@ -69,20 +71,21 @@ def _perplexity(nats):
 def evaluate_with_memory(
     model, token_ids, segment_length, memory_length, rows=1, progress=False
 ):
-    """Sum the losses of a text, read in segments with memory.
+    """Sum the losses of a text that is read in segments with memory.
 
     Args:
-        model: XLNetPretrainer of the objective `Causal`.
+        model: XLNetPretrainer with the objective `Causal`.
         token_ids: int array [N].
         segment_length: int, S.
-        memory_length: int, M; may be longer than in training. With 0 a token
-            sees only its segment.
-        rows: int, R, parts of the text read side by side. More parts are
-            faster, but each begins without memory. Default 1.
+        memory_length: int, M. It may be longer than in training. With 0 a token
+            attends only to its segment.
+        rows: int, R, number of parts of the text that are read in parallel.
+            More parts are faster, but each part begins without memory. Default
+            1.
         progress: bool, whether to print progress. Default False.
 
     Returns:
-        (nats, tokens, seconds): float, int, float.
+        (nats, tokens, seconds), see `Perplexity`.
 
     Raises:
         ValueError: if the model is not causal, or the text is too short.
@@ -97,7 +100,7 @@ def evaluate_with_memory(
             f"`rows` must be at most {most:,}, the segments of the text. "
             f"Received: rows={rows}."
         )
-    # Row r predicts the targets from r * steps * S on.
+    # Row r predicts the targets from position r * steps * S on.
     places = np.arange(rows * steps * segment_length).reshape(
         rows, steps, segment_length
     )
@@ -125,20 +128,22 @@ def evaluate_with_memory(
 def evaluate_with_window(
     model, token_ids, window, stride, rows=1, progress=False
 ):
-    """Sum the losses of a text under a sliding window, without memory.
+    """Sum the losses of a text that is read in a sliding window, no memory.
 
-    Every token but the first `window` sees at least `window - stride` tokens.
+    After the first `window` tokens, every token attends to at least
+    `window - stride` tokens.
 
     Args:
-        model: XLNetPretrainer of the objective `Causal`.
+        model: XLNetPretrainer with the objective `Causal`.
         token_ids: int array [N].
-        window: int, S.
-        stride: int, number of predicted tokens at each place.
-        rows: int, R places computed at once. Default 1.
+        window: int, S, number of tokens in the window.
+        stride: int, number of tokens by which the window moves, and of
+            predicted tokens in each window.
+        rows: int, R, number of windows that are computed at once. Default 1.
         progress: bool, whether to print progress. Default False.
 
     Returns:
-        (nats, tokens, seconds): float, int, float.
+        (nats, tokens, seconds), see `Perplexity`.
 
     Raises:
         ValueError: if the model is not causal, or the stride is out of range.
@@ -153,7 +158,8 @@ def evaluate_with_window(
     num_targets = len(token_ids) - 1
     first = np.arange(0, max(num_targets - window, 0) + stride, stride)
     places = first[:, None] + np.arange(window)
-    # The first window predicts all its tokens, every other its last ones.
+    # The first window predicts all its tokens, every other window only its
+    # last `stride` tokens.
     counts = (np.arange(window) >= window - stride) | (first == 0)[:, None]
 
     def batch(begin):
@@ -177,7 +183,10 @@ def evaluate_with_window(
 
 
 def _batch(token_ids, places, counts=True):
-    """Features of tokens at places [R, S]; the weight after the text is 0."""
+    """Make the features of the tokens at the positions `places` [R, S].
+
+    Positions after the end of the text have the weight 0.
+    """
     real = (places < len(token_ids) - 1) & counts
     last = len(token_ids) - 1
     return {
@@ -190,7 +199,7 @@ def _batch(token_ids, places, counts=True):
 
 
 def _losses(model, names):
-    """Function of features that returns summed losses and the next memory."""
+    """Make a function of features that returns summed losses and memories."""
 
     def losses(**features):
         outputs = model(features, training=False)
@@ -217,7 +226,7 @@ def _check_causal(model):
 
 
 def _with_memory(model, memory_length):
-    """A copy of a model that remembers whole segments, up to another length."""
+    """Copy a model with another memory length, and memory of whole segments."""
     config = model.get_config()
     config["memory"] = None
     config["backbone"]["config"] |= {

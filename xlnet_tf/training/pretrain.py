@@ -1,6 +1,6 @@
-"""Pretraining of a model on records, by an objective, in a directory.
+"""Pretraining run: trains a model on records by an objective.
 
-`pretrain` is the whole run; its functions follow in the order of their calls.
+`pretrain` is the whole run. Its functions follow in the order of their calls.
 
 Shapes: B rows of one replica, T tokens, P targets.
 """
@@ -76,17 +76,18 @@ KIND = Kind(
 
 
 def pretrain(settings, backend, export=None, begun=None):
-    """Pretrain a model on records; resume a run that its directory holds.
+    """Pretrain a model on records, or resume the run in the directory.
 
     Args:
-        settings: PretrainingSettings, with `records` and `output`.
-        backend: TensorFlow or Jax, computes the steps.
+        settings: PretrainingSettings with `records` and `output`.
+        backend: TensorFlow or Jax, which computes the steps.
         export: function of (model, tokenizer, directory, sequence_length) that
-            writes a SavedModel, or None.
+            writes a SavedModel, or None (default) for no SavedModels.
         begun: see `loop.Run`.
 
     Returns:
-        int: 0 done, 143 stopped by SIGTERM or time limit, 130 by Ctrl-C.
+        int, the exit status: 0 for a finished run, 143 for a run stopped by
+        SIGTERM or the time limit, 130 for a run stopped by Ctrl-C.
 
     Raises:
         ValueError, FileNotFoundError, RuntimeError: if settings, records,
@@ -135,12 +136,13 @@ def pretrain(settings, backend, export=None, begun=None):
 
 
 class Data(typing.NamedTuple):
-    """The data of a run, and a config fitted to them.
+    """Data of a pretraining run, and the model config for these data.
 
     Attributes:
-        train: PretrainingData or MixedPretrainingData.
-        held_out: the same for held-out records, or None.
-        model_config: XLNetConfig or BertConfig, fitted to the records.
+        train: PretrainingData or MixedPretrainingData, the training records.
+        held_out: PretrainingData or MixedPretrainingData, the held-out records,
+            or None.
+        model_config: XLNetConfig or BertConfig, changed to fit the records.
         tokenizer: Tokenizer of the records.
     """
 
@@ -151,7 +153,7 @@ class Data(typing.NamedTuple):
 
     @property
     def sequence_length(self):
-        """int, T."""
+        """Number of tokens of a record, T, int."""
         return self.train.manifest.sequence_length
 
 
@@ -160,7 +162,7 @@ def open_data(settings, num_replicas):
 
     Args:
         settings: PretrainingSettings.
-        num_replicas: int.
+        num_replicas: int, number of replicas.
 
     Returns:
         Data.
@@ -186,7 +188,8 @@ def open_data(settings, num_replicas):
     }
     train = open_records(directories, settings.batch_size, weights, **reading)
     tokenizer = tokenizer_of_records(directories[0], manifest)
-    # Evaluations read all held-out records, with the same settings.
+    # The settings for reading held-out records are the same, but all these
+    # records are read.
     if settings.eval_records:
         split, held_out = "train", ([settings.eval_records], None)
     else:
@@ -199,7 +202,8 @@ def open_data(settings, num_replicas):
     )
     names = ", ".join(map(str, held_out[0]))
     check_same_text(opened_sets.manifest, train.manifest, names)
-    parts = settings.gradient_accumulation_steps  # one at a time
+    # An evaluation computes as many rows at once as a micro-batch has.
+    parts = settings.gradient_accumulation_steps
     most = min(settings.batch_size // parts, opened_sets.num_records)
     rows = largest_batch(opened_sets, most, num_replicas)
     if not rows:
@@ -213,21 +217,21 @@ def open_data(settings, num_replicas):
 
 
 def _held_out_sets(train, directories, weights):
-    """(directories, weights) of the sets with held-out records."""
+    """Select (directories, weights) of the sets that have held-out records."""
     has = [bool(x.manifest.num_records("validation")) for x in sets_of(train)]
     directories = [*itertools.compress(directories, has)]
     return directories, weights and [*itertools.compress(weights, has)]
 
 
 def explain_data_loss(data, run):
-    """Raise an error that names the damaged record, if there is one."""
+    """Raise an error that names the damaged record, if a record is damaged."""
     data.train.explain_data_loss(run.steps_made())
     if data.held_out:
         data.held_out.explain_data_loss()
 
 
 def identity_of(data, settings):
-    """dict for `run.json`, see `claim_identity`."""
+    """Return the identity of a run for `run.json`; see `claim_identity`."""
     manifest, preset = data.train.manifest, settings.preset
     sets, shards, rows = sets_of(data.train), hashlib.sha256(), {}
     for one in sets:
@@ -252,14 +256,14 @@ def identity_of(data, settings):
 
 
 def build(model_config, settings, strategy, head_arguments=None):
-    """Model and optimizer on a strategy.
+    """Make the model and the optimizer in the scope of a strategy.
 
     Args:
         model_config: XLNetConfig or BertConfig.
         settings: PretrainingSettings.
         strategy: tf.distribute.Strategy.
-        head_arguments: dict of other arguments of the model's LM head. Default:
-            the arguments of the published head.
+        head_arguments: dict of arguments for the model's LM head. Default: the
+            arguments of the published model's head.
 
     Returns:
         (XLNetPretrainer, AdamW).
@@ -285,7 +289,7 @@ def build(model_config, settings, strategy, head_arguments=None):
 
 
 def make_objective(settings):
-    """Make the objective from the settings of a run."""
+    """Make the objective that the settings of a run select."""
     objective = OBJECTIVES[settings.objective]
     if settings.objective == "pseudo_masked":
         return objective(losses=settings.pseudo_masked_losses)
@@ -293,7 +297,7 @@ def make_objective(settings):
 
 
 def first_lines(run, data, model):
-    """Lines about model, devices and data, before training starts."""
+    """Return the lines about model, devices and data that are printed first."""
     settings, sizes, held_out = run.settings, data.model_config, data.held_out
     replicas, length = run.backend.num_replicas, data.sequence_length
     parts = settings.gradient_accumulation_steps
@@ -335,9 +339,10 @@ def first_lines(run, data, model):
 
 
 def expected_bytes(model, rows, data):
-    """Estimate the memory of a step with this many rows at a time, int."""
+    """Estimate the bytes of memory of a step with `rows` rows at a time."""
     targets = data.train.num_targets
-    weights = 16 * model.count_params()  # with gradients and two moments
+    # float32 weights, their gradients and Adam's two moments.
+    weights = 16 * model.count_params()
     activations = model.backbone.expected_bytes(
         rows, data.sequence_length, targets if model.reads_query else 0
     )
@@ -346,7 +351,7 @@ def expected_bytes(model, rows, data):
 
 
 def lines_about_records(train, settings):
-    """Lines about the records and their epochs."""
+    """Return the lines about the records and the number of epochs."""
     sets, lines = sets_of(train), []
     for data in sets:
         share = f"; {data.steps_per_epoch:,} steps per epoch"
@@ -373,12 +378,12 @@ def lines_about_records(train, settings):
 
 
 def training_of(run, data, model, optimizer, memory, export=None):
-    """The loop.Training of a pretrainer.
+    """Make the loop.Training of a pretraining run.
 
     Args:
         run: loop.Run.
         data: Data.
-        model, optimizer: of `build`.
+        model, optimizer: results of `build`.
         memory: StatefulMemory or None.
         export: see `pretrain`.
     """
@@ -403,11 +408,12 @@ def training_of(run, data, model, optimizer, memory, export=None):
 
 
 def training_loss(model, first_half_length=0):
-    """The Loss of a pretrainer in training.
+    """Make the Loss of a pretrainer for training.
 
     Args:
         model: XLNetPretrainer.
-        first_half_length: int, of the records, see `XLNetBackbone`. Default 0.
+        first_half_length: int, length of the records' first half, see
+            `XLNetBackbone`. Default 0.
     """
     return Loss(
         functools.partial(
@@ -432,14 +438,15 @@ def read_batches(data, start_step, **rows):
     dataset = data.dataset(start_step=start_step, **rows)
     if data.manifest.both_directions:
         return dataset
-    # Without the feature, positions are projected for one direction only.
+    # Without the feature `is_reversed`, distances are projected for one
+    # direction only.
     return dataset.map(
         lambda x: {k: v for k, v in x.items() if k != "is_reversed"}
     )
 
 
 def figures_of(model, data, settings, report):
-    """Logged figures of a loop of steps, dict of str to float."""
+    """Return the logged figures of a loop of steps, dict of str to float."""
     tokens = len(report.results) * settings.batch_size * data.sequence_length
     return {
         **with_bits(report.scalars(), model),
@@ -448,9 +455,9 @@ def figures_of(model, data, settings, report):
 
 
 def progress_text(kind, scalars):
-    """The middle of a progress line, see `loop.Training`."""
+    """Return the middle of a progress line, see `loop.Training`."""
     text = f"loss {scalars['loss']:.3f}  "
-    if kind == "eval":  # the unit of the picture
+    if kind == "eval":  # the loss in nats is also in the picture
         bits = scalars["bits_per_token"]
         text = f"held out  {text}bits/token {bits:.3f}  "
     text += f"accuracy {scalars['accuracy']:.3f}"
@@ -466,7 +473,10 @@ def progress_text(kind, scalars):
 
 
 def rows_of_step(data, step):
-    """list of dict, the record of each row of a step, counted from 1."""
+    """Return the record of each row of a step, list of dict.
+
+    Steps are counted from 1.
+    """
     is_mixed = len(sets_of(data)) > 1
     return [
         {
@@ -487,7 +497,8 @@ def evaluation(run, data, model):
     settings, held_out = run.settings, data.held_out
     if held_out is None:
         return None
-    parts = settings.gradient_accumulation_steps  # a batch is as large as one
+    # A batch of the evaluation has as many rows as a micro-batch.
+    parts = settings.gradient_accumulation_steps
     count = min(settings.evaluation_steps * parts, held_out.steps_per_epoch)
 
     @functools.cache
@@ -511,7 +522,7 @@ def evaluation(run, data, model):
 
 
 def evaluation_loss(model, first_half_length=0):
-    """The Loss of a pretrainer on held-out records."""
+    """Make the Loss of a pretrainer for held-out records."""
     return Loss(
         functools.partial(
             model,
@@ -525,13 +536,13 @@ def evaluation_loss(model, first_half_length=0):
 
 
 def with_bits(means, model):
-    """Means of metrics, with the loss per prediction in bits."""
+    """Add the loss per prediction in bits to the means of metrics."""
     bits = means["loss"] / model.objectives[0].predictions / math.log(2)
     return {"loss": means["loss"], "bits_per_token": bits, **means}
 
 
 def write_model(run, data, model):
-    """Write `model.keras` atomically, and the tokenizer."""
+    """Write the model to `model.keras`, atomically, and its tokenizer."""
     with written_whole(run.output / MODEL_FILE) as temporary:
         model.save(temporary)
     write_bytes(run.output / TOKENIZER, data.tokenizer.model_proto)
@@ -541,7 +552,7 @@ def save(run, data, model, name, export=None):
     """Write a preset and, if requested, a SavedModel of this step.
 
     Args:
-        run: loop.Run; only the chief writes.
+        run: loop.Run. Only the chief writes files.
         data: Data.
         model: XLNetPretrainer.
         name: str, name of the preset.
@@ -559,7 +570,7 @@ def save(run, data, model, name, export=None):
 
 
 def tell_results(run, data, model):
-    """Draw the losses, and print the results and possible next commands."""
+    """Draw the losses, print the results, and suggest the next commands."""
     output = run.output
     picture = draw_losses(output)
     exports = kept_exports(run.settings.export, output / EXPORTS_FILE)

@@ -1,16 +1,16 @@
-"""A profile of some steps, for TensorBoard's profiler."""
+"""Profile of a loop of steps, for TensorBoard's profiler."""
 
 import tensorflow as tf
 
 
 class LoopProfile:
-    """Profile of this process's second loop of steps.
+    """Profile of the second loop of steps that this process makes.
 
-    The first loop includes tracing and compiling.
+    The first loop is not recorded, because it includes tracing and compiling.
 
     Args:
         directory: path of TensorBoard's files.
-        global_step: tf.Variable.
+        global_step: tf.Variable, the number of steps so far.
         total_steps: int, the last step of the run.
     """
 
@@ -22,10 +22,10 @@ class LoopProfile:
         self._is_done = False
 
     def after_loop(self):
-        """Begin after the first loop and end after the second.
+        """Begin the recording after the first loop; end it after the second.
 
         Returns:
-            str, a line about the recording or its failure, or None.
+            str, a line about the recording or about its failure, or None.
         """
         step = int(self._global_step.numpy())
         if self._is_done:
@@ -47,7 +47,7 @@ class LoopProfile:
         )
 
     def close(self):
-        """End a running recording and write it."""
+        """End a running recording and write its files."""
         if self._begun is not None and not self._is_done:
             self._is_done = True
             tf.profiler.experimental.stop()

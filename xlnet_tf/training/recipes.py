@@ -1,16 +1,17 @@
 """Recipes: named settings for pretraining, and settings for each task.
 
-Imports nothing heavy, because the commands list them in `--help`.
+The module imports no large package, because the commands list recipes in
+`--help`.
 """
 
 import typing
 
 
 class Recipe(typing.NamedTuple):
-    """A model and its training.
+    """Recipe for pretraining: a model and the settings of its run.
 
     Attributes:
-        text: str, its purpose.
+        text: str, description for `--help`.
         settings: dict of fields of PretrainingSettings.
     """
 
@@ -19,8 +20,8 @@ class Recipe(typing.NamedTuple):
 
 
 PRETRAINING = {
-    # Narrow post-norm layers need larger initial weights than the released
-    # 0.02, and so few steps need no dropout.
+    # Narrow post-norm layers need a larger `initializer_range` than the
+    # released 0.02. Training with so few steps needs no dropout.
     "quick": Recipe(
         text="a tiny model that learns something in minutes of two cores",
         settings={
@@ -45,8 +46,9 @@ PRETRAINING = {
             "checkpoints_to_keep": 2,
         },
     ),
-    # The paper compares Base with BERT-Base without its settings: these are
-    # BERT-Base's, https://arxiv.org/abs/1810.04805, A.2.
+    # The paper compares XLNet-Base with BERT-Base, but does not give the
+    # settings of XLNet-Base. These are the settings of BERT-Base, see
+    # https://arxiv.org/abs/1810.04805, A.2.
     "base": Recipe(
         text="XLNet-Base with the batch, steps and learning rate of BERT-Base",
         settings={
@@ -103,9 +105,10 @@ _CHOICES = {
 }
 _PAIRS = {"batch_size": 32, "learning_rate": 5e-5, "epochs": 5.0}
 # Source: Table 8 of https://arxiv.org/abs/1906.08237 (RACE, SQuAD, MNLI,
-# Yelp-5) and the released scripts (STS-B, IMDB). Other large sets follow the
-# set of their kind; GLUE's small sets train for a few epochs. Pairs of a source
-# and a target use the rate of https://github.com/microsoft/unilm, s2s-ft.
+# Yelp-5) and the released scripts (STS-B, IMDB). Every other large data set has
+# the settings of a similar set in these sources. GLUE's small sets train for a
+# few epochs. Tasks with a source and a target have the learning rate of s2s-ft
+# in https://github.com/microsoft/unilm.
 FINETUNING = {
     "race": _CHOICES,
     "dream": {**_CHOICES, "sequence_length": 256, "steps": 3000},
@@ -148,10 +151,10 @@ FINETUNING = {
 
 
 def recipe(task):
-    """The recipe of a task, empty if there is none.
+    """Return the recipe of a task; empty for a task without a recipe.
 
     Args:
-        task: str, its name.
+        task: str, name of the task.
 
     Returns:
         dict of fields of FinetuningSettings.

@@ -1,4 +1,4 @@
-"""Records of a run, their readers, and the model's config for them."""
+"""Records of a run, their readers, and the model config that fits them."""
 
 import dataclasses
 import math
@@ -22,15 +22,15 @@ from xlnet_tf.weights.preset import read_config
 
 
 def model_config(settings, manifest, values):
-    """XLNetConfig of the settings, fitted to the records and the objective.
+    """Make the model config of a run, to fit the records and the objective.
 
     Args:
         settings: PretrainingSettings.
         manifest: Manifest of the records.
-        values: dict of the objective's config fields.
+        values: dict of config fields that the objective needs.
 
     Raises:
-        ValueError: if these contradict each other.
+        ValueError: if settings, records and objective contradict each other.
     """
     num_pieces = manifest.tokenizer["vocabulary_size"]
     where = ", ".join(map(str, record_sets(settings.records)[0]))
@@ -47,7 +47,8 @@ def model_config(settings, manifest, values):
             "--both-directions, or leave it out: the records say which rows "
             "are reversed."
         )
-    # A preset's reuse_length describes its earlier training: it may differ.
+    # The reuse_length of a preset describes the preset's own training, and may
+    # differ from the records'.
     is_given = config.reuse_length and not settings.preset
     if is_given and config.reuse_length != manifest.reuse_length:
         raise ValueError(
@@ -64,7 +65,7 @@ def model_config(settings, manifest, values):
         **values,
         memory_length=memory_length,
         reuse_length=manifest.reuse_length,
-        # Every batch has the feature `is_reversed`.
+        # Every batch has the feature `is_reversed` instead.
         reverse_half_batch=False,
     )
 
@@ -73,15 +74,16 @@ def record_sets(records):
     """Split `--records` into directories and weights.
 
     Args:
-        records: strs or paths, the directories, each with or without `=WEIGHT`.
+        records: sequence of str or path, the directories, each with or without
+            `=WEIGHT`.
 
     Returns:
-        (directories, weights): lists of paths and of floats; weights are None
-        if none are given.
+        (directories, weights), a list of paths and a list of floats. If no
+        directory has a weight, weights is None.
 
     Raises:
-        ValueError: only some have a weight, a weight is not positive, or a
-            directory is given twice.
+        ValueError: if only some directories have a weight, if a weight is not
+            positive, or if a directory is given twice.
     """
     if len(records) == 1:
         return list(records), None
@@ -113,14 +115,14 @@ def record_sets(records):
 
 
 def with_fields(config, assignments):
-    """A config with other fields.
+    """Return a config in which the fields of `--set` are replaced.
 
     Args:
         config: XLNetConfig or BertConfig.
-        assignments: list of str, NAME=VALUE, values as in YAML.
+        assignments: list of str, NAME=VALUE with values in YAML.
 
     Raises:
-        ValueError, TypeError: if a name is unknown or a value wrong.
+        ValueError, TypeError: if a name is unknown or a value is wrong.
     """
     known = [field.name for field in dataclasses.fields(config)]
     values = {}
@@ -138,12 +140,13 @@ def with_fields(config, assignments):
         except ValueError as error:
             raise ValueError(f"--set {text[:80]}: {error}.") from None
     if {"hidden_dim", "num_heads"} & set(values):
-        values.setdefault("head_dim", None)  # derived from both
+        # None: the config computes head_dim from the new sizes.
+        values.setdefault("head_dim", None)
     return config.replace(**values)
 
 
 def _check_absolute_positions(config, settings, manifest):
-    """Refuse settings that a model with absolute positions does not support."""
+    """Refuse settings that a model with absolute positions cannot use."""
     where = ", ".join(map(str, record_sets(settings.records)[0]))
     if settings.memory_length:
         raise ValueError(
@@ -166,7 +169,7 @@ def _check_backbone(settings, config, source):
 
 
 def _given_config(settings, manifest, values):
-    """The config of --preset or --config, with the fields of --set."""
+    """Read the config of --preset or --config; replace the fields of --set."""
     vocabulary_size = manifest.tokenizer["vocabulary_size"]
     size = settings.config or "base"
     if settings.preset:
@@ -190,17 +193,17 @@ def _given_config(settings, manifest, values):
         config = XLNetConfig.from_size(size, vocabulary_size=vocabulary_size)
     if settings.set:
         if isinstance(config, XLNetConfig):
-            # The objective's fields come first: `same_length` needs a causal
-            # model.
+            # The objective's fields are replaced first, because `same_length`
+            # needs a causal model.
             config = config.replace(**values)
         config = with_fields(config, settings.set)
     return config
 
 
 def _gives_memory_length(settings):
-    """Whether --set, the config or the preset sets memory_length.
+    """Whether --set, the config file or the preset gives memory_length.
 
-    The released format has no such field, so its files keep the default.
+    Config files in the released format do not contain this field.
     """
     names = (text.partition("=")[0] for text in settings.set)
     if "memory_length" in (name.replace("-", "_") for name in names):
@@ -235,7 +238,7 @@ def check_same_text(manifest, other, directory):
 
 
 def objective_reader(config):
-    """ObjectiveReader for the settings of a run."""
+    """Make the ObjectiveReader for the settings of a run."""
     if config.objective == "permutation":
         return PermutationReader(config.order)
     if config.objective == "masked":

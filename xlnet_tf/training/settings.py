@@ -1,12 +1,17 @@
-"""Settings of runs: each field is an option and a key of a file.
+"""Settings of runs. Each field is a command's option and a key of a file.
 
-Imports nothing heavy, because `--help` of the commands lists these fields.
+The module imports no large package, because `--help` of the commands lists
+these fields.
 
-The `influence` of a field decides whether a resumed run may change it:
-`NOTHING` (when a run evaluates, saves and ends), `NUMBERS` (the update of a
-step; the default), `DATA` (the order of the data, or the meaning of a
-checkpoint) or `PLACE` (files, the model in them, and machines: `run.json` has
-the model and digests of the files instead).
+Each field has an `influence`, which decides whether a resumed run may change
+the field:
+
+- `NOTHING`: the field decides only when a run evaluates, saves and ends.
+- `NUMBERS` (default): the field changes the update of a step.
+- `DATA`: the field changes the order of the data, or the meaning of a
+  checkpoint.
+- `PLACE`: the field is about files, the model in the files, or machines. In its
+  place `run.json` has the model and the digests of the files.
 """
 
 import dataclasses
@@ -31,16 +36,16 @@ from xlnet_tf.training.recipes import recipe
 
 NOTHING, NUMBERS, DATA, PLACE = "nothing", "numbers", "data", "place"
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
-# Units of time.
+# Unit of time -> seconds.
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-# Factor of the default learning rate. Table 9 of
-# https://arxiv.org/abs/2106.09685 has 2e-4 to 5e-4; training all weights used
-# 1e-5 to 3e-5.
+# Factor of the default learning rate for training adapters. Table 9 of
+# https://arxiv.org/abs/2106.09685 has rates from 2e-4 to 5e-4. The rates for
+# training all weights were 1e-5 to 3e-5.
 LORA_RATE = 10
 
 
 def names_of(cls, *influences):
-    """Names of the settings with some influences.
+    """Return the names of the settings with one of the given influences.
 
     Args:
         cls: PretrainingSettings or FinetuningSettings.
@@ -58,14 +63,14 @@ def names_of(cls, *influences):
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings(Settings):
-    """Settings of every run; base class of the groups below."""
+    """Settings that every run has, and base class of all settings."""
 
     output: str | None = setting(
         None, "directory of the run", metavar="DIR", influence=PLACE
     )
     preset: str | None = setting(
         None,
-        "model directory to start from",
+        "directory of the model from which training starts",
         metavar="DIR",
         influence=PLACE,
     )
@@ -76,7 +81,7 @@ class RunSettings(Settings):
     )
 
     def stored(self):
-        """dict of the settings for `run.json` and `training.json`."""
+        """Return the settings for `run.json` and `training.json`, dict."""
         places = names_of(type(self), PLACE)
         values = self.to_dict()
         return {k: v for k, v in values.items() if k not in places}
@@ -84,7 +89,7 @@ class RunSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Optimization(RunSettings):
-    """Settings of the step: its rows, and the update of the weights."""
+    """Settings of a training step: its rows and the update of the weights."""
 
     batch_size: int = setting(
         32,
@@ -122,11 +127,11 @@ class Optimization(RunSettings):
     )
 
     def replica_batch_size(self, num_replicas):
-        """Rows of one replica in one step.
+        """Return the number of rows that a replica computes in a step.
 
         Raises:
             ValueError: if the batch cannot be divided equally among the
-                replicas and their parts.
+                micro-batches of all replicas.
         """
         parts = num_replicas * self.gradient_accumulation_steps
         if self.batch_size % parts:
@@ -140,7 +145,7 @@ class Optimization(RunSettings):
 
 @dataclasses.dataclass(frozen=True)
 class Compute(RunSettings):
-    """Settings of the computation; only the precision affects results."""
+    """Settings of devices and compilation, and the precision."""
 
     strategy: str = setting(
         "auto",
@@ -169,8 +174,8 @@ class Compute(RunSettings):
     jit_compile: bool = setting(False, "compile the step with XLA")
     rematerialize: bool = setting(
         False,
-        "recompute layers in the backward pass: less memory, more time, the "
-        "same results",
+        "recompute layers in the backward pass, which needs less memory and "
+        "more time",
     )
     attention_kernel: str = setting(
         "auto",
@@ -180,14 +185,14 @@ class Compute(RunSettings):
     )
     worker_timeout: float = setting(
         600.0,
-        "seconds that workers wait for one another, at the start and in a step",
+        "seconds that workers wait for each other, at the start and in a step",
         POSITIVE,
         influence=NOTHING,
     )
 
     @property
     def policy(self):
-        """Keras' name of the precision."""
+        """Name of the precision in Keras, str."""
         if self.precision == "float32":
             return self.precision
         return f"mixed_{self.precision}"
@@ -195,15 +200,15 @@ class Compute(RunSettings):
 
 @dataclasses.dataclass(frozen=True)
 class Schedule(RunSettings):
-    """Settings for the times of logs, checkpoints and the end of a run."""
+    """Settings that decide when a run logs, saves checkpoints and ends."""
 
     steps_per_loop: int = setting(
         20, "steps between progress lines", POSITIVE, influence=NOTHING
     )
     checkpoint_time_interval: str | None = setting(
         None,
-        "after a loop of --steps-per-loop, also save a checkpoint if the "
-        "newest is this old, such as 10m (default none)",
+        "also save a checkpoint after a loop of --steps-per-loop if the newest "
+        "checkpoint is older than this time, such as 10m (default none)",
         metavar="TIME",
         influence=NOTHING,
     )
@@ -212,21 +217,21 @@ class Schedule(RunSettings):
     )
     time_limit: str | None = setting(
         None,
-        "save a checkpoint and stop this long after the start of the command, "
-        "such as 90s, 45m or 3h (default none)",
+        "save a checkpoint and stop the run at this time after the command's "
+        "start, such as 90s, 45m or 3h (default none)",
         metavar="TIME",
         influence=NOTHING,
     )
     grace_period: float = setting(
         30.0,
-        "seconds kept for stopping: --time-limit stops this much earlier",
+        "seconds before --time-limit at which the run begins to stop",
         NOT_NEGATIVE,
         influence=NOTHING,
     )
     log_to: str = setting(
         "tensorboard",
-        "also send losses to a tracker: wandb (Weights & Biases) or mlflow, "
-        "whose client must be installed; tensorboard: write only "
+        "service that the losses are also sent to: wandb (Weights & Biases) or "
+        "mlflow, whose client must be installed; tensorboard: write only "
         "TensorBoard's files and metrics.jsonl",
         choices=("tensorboard", "wandb", "mlflow"),
         influence=NOTHING,
@@ -241,7 +246,8 @@ class Schedule(RunSettings):
         for name in ("time_limit", "checkpoint_time_interval"):
             value = getattr(self, name)
             if isinstance(value, (int, float)) and not isinstance(value, bool):
-                object.__setattr__(self, name, str(value))  # from a file
+                # A file may give a time as a number of seconds.
+                object.__setattr__(self, name, str(value))
         super().__post_init__()
         if self.checkpoint_time_seconds == 0:
             raise ValueError(
@@ -258,12 +264,12 @@ class Schedule(RunSettings):
 
     @property
     def time_limit_seconds(self):
-        """float, or None without a limit."""
+        """Time limit in seconds, float, or None without a limit."""
         return self._seconds("time_limit")
 
     @property
     def checkpoint_time_seconds(self):
-        """float, longest time between checkpoints, or None."""
+        """Longest time between checkpoints in seconds, float or None."""
         return self._seconds("checkpoint_time_interval")
 
     def _seconds(self, name):
@@ -281,10 +287,11 @@ class Schedule(RunSettings):
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingSettings(Schedule, Compute, Optimization):
-    """Settings of a pretraining run; the model has its own config.
+    """Settings of a pretraining run.
 
-    The defaults come from the paper and the released code, except those that
-    depend on the size of the machine. Rows are sequences.
+    The model has a config of its own. The defaults come from the paper and the
+    released code, except for settings that depend on the size of the machine.
+    Each row of a batch is a sequence.
 
     Example:
         ```python
@@ -302,13 +309,13 @@ class PretrainingSettings(Schedule, Compute, Optimization):
 
     records: tuple[str, ...] = setting(
         (),
-        "output of build_records; several sets are mixed by the weights of "
+        "outputs of build_records; several sets are mixed by the weights in "
         "DIR=WEIGHT, or by their sizes",
         metavar="DIR",
         influence=PLACE,
     )
     eval_records: str | None = setting(
-        None, "other records to evaluate on", metavar="DIR", influence=PLACE
+        None, "records for the evaluation", metavar="DIR", influence=PLACE
     )
     skip_corrupt: bool = setting(False, "skip damaged records", influence=PLACE)
     data_service: str | None = setting(
@@ -320,26 +327,27 @@ class PretrainingSettings(Schedule, Compute, Optimization):
     )
     config: str | None = setting(
         None,
-        "tiny, small, base, large, or an xlnet_config.json (default: the "
-        "recipe's, or base)",
+        "config of the model: tiny, small, base, large, or an "
+        "xlnet_config.json (default: the recipe's config, otherwise base)",
         influence=PLACE,
     )
     backbone: str = setting(
         "xlnet",
-        "architecture of a named --config: xlnet, or bert (absolute positions, "
-        "no memory)",
+        "architecture of the model that --config names: xlnet, or bert, which "
+        "has absolute positions and no memory",
         choices=("xlnet", "bert"),
         influence=PLACE,
     )
     set: tuple[str, ...] = setting(
         (),
-        "fields of the model's config, such as num_layers=6",
+        "replace fields of the model's config, such as num_layers=6",
         metavar="NAME=VALUE",
         influence=PLACE,
     )
     memory_length: int | None = setting(
         None,
-        "tokens to remember (default: the config's, or 3/4 of a record)",
+        "tokens in the memory (default: the config's memory length, otherwise "
+        "3/4 of a record)",
         NOT_NEGATIVE,
         influence=PLACE,
     )
@@ -359,7 +367,7 @@ class PretrainingSettings(Schedule, Compute, Optimization):
     )
     max_gradient_norm: float = setting(
         0.25,
-        "global norm that gradients are clipped to; 0: no clipping",
+        "largest global norm, to which gradients are clipped; 0: no clipping",
         NOT_NEGATIVE,
     )
     objective: str = setting(
@@ -371,26 +379,26 @@ class PretrainingSettings(Schedule, Compute, Optimization):
     )
     order: str = setting(
         "random",
-        "order in which permutation predicts targets: random, forward, "
-        "backward, or block (neighbours together)",
+        "order in which the objective permutation predicts targets: random, "
+        "forward, backward, or block (neighbouring targets together)",
         choices=("random", "forward", "backward", "block"),
         influence=DATA,
     )
     masked_unit: str = setting(
         "words",
-        "unit that masked hides: whole words, or pieces",
+        "unit that the objective masked hides: words or pieces",
         choices=("words", "pieces"),
         influence=DATA,
     )
     masked_fraction: float = setting(
         0.15,
-        "share of the tokens that masked and pseudo_masked hide",
+        "share of the tokens that the objectives masked and pseudo_masked hide",
         FRACTION_BETWEEN,
         influence=DATA,
     )
     pseudo_masked_losses: str = setting(
         "both",
-        "losses that pseudo_masked trains: both, autoencoding or "
+        "losses of the objective pseudo_masked: both, autoencoding or "
         "partially_autoregressive",
         choices=("both", "autoencoding", "partially_autoregressive"),
         influence=DATA,
@@ -403,9 +411,9 @@ class PretrainingSettings(Schedule, Compute, Optimization):
     )
     hide_empty_memory: bool = setting(
         False,
-        "mask memory that was never written, and reset memory at the end of "
-        "each shard; by default, as released, rows attend to its zeros, and it "
-        "is never reset",
+        "mask unwritten memory, and reset memory at the end of each shard; by "
+        "default, as in the released code, rows attend to the zeros of "
+        "unwritten memory, and memory is never reset",
         influence=DATA,
     )
     evaluation_interval: int = setting(
@@ -445,7 +453,7 @@ class PretrainingSettings(Schedule, Compute, Optimization):
             object.__setattr__(self, "warmup_steps", int(0.08 * self.steps))
 
 
-# Settings of only some objectives.
+# Setting -> the objectives that use it.
 _OF_OBJECTIVES = {
     "order": ("permutation",),
     "masked_unit": ("masked",),
@@ -458,8 +466,8 @@ _OF_OBJECTIVES = {
 class FinetuningSettings(Schedule, Compute, Optimization):
     """Settings of a fine-tuning run.
 
-    A row is a text, a pair, a question with its options, a query with its
-    documents, or a window of a context.
+    Each row of a batch is an example: a text, a pair of texts, a question with
+    its options, a query with its documents, or a window of a context.
 
     Example:
         ```python
@@ -476,18 +484,18 @@ class FinetuningSettings(Schedule, Compute, Optimization):
     """
 
     task: str | None = setting(
-        None, "task, as listed by --help", influence=PLACE
+        None, "name of a task in the list of --help", influence=PLACE
     )
     data: str | None = setting(
         None,
-        "directory, archive or file of the task (default: fetched by name "
-        "through TensorFlow Datasets)",
+        "directory, archive or file of the task's examples (default: fetched "
+        "by the task's name through TensorFlow Datasets)",
         metavar="PATH",
         influence=PLACE,
     )
     eval_data: str | None = setting(
         None,
-        "file or directory to evaluate on",
+        "file or directory of examples for the evaluation",
         metavar="PATH",
         influence=PLACE,
     )
@@ -499,24 +507,25 @@ class FinetuningSettings(Schedule, Compute, Optimization):
     )
     random_start: bool = setting(
         False,
-        "use the preset's config and tokenizer, not its weights",
+        "use the preset's config and tokenizer, and random weights",
         influence=PLACE,
     )
     seeds: int | None = setting(
         None,
-        "train runs with this many seeds, and report median and spread",
+        "train this many runs with different seeds, and report the median and "
+        "the spread",
         POSITIVE,
         influence=PLACE,
     )
     predict: str | None = setting(
         None,
-        "examples to predict at the end",
+        "file of examples that are predicted at the end",
         metavar="FILE",
         influence=PLACE,
     )
     steps: int | None = setting(None, "total optimizer steps", POSITIVE)
     epochs: float = setting(
-        3.0, "epochs over the examples, unless --steps is given", POSITIVE
+        3.0, "epochs over the examples, without --steps", POSITIVE
     )
     warmup_steps: int | None = setting(
         None,
@@ -526,17 +535,17 @@ class FinetuningSettings(Schedule, Compute, Optimization):
     learning_rate: float | None = setting(
         None,
         "peak learning rate (default 5e-4 for models with a width of at most "
-        "256, else the rate in the task's recipe, or 2e-5)",
+        "256, else the rate in the task's recipe, otherwise 2e-5)",
         POSITIVE,
     )
     max_gradient_norm: float = setting(
         1.0,
-        "global norm that gradients are clipped to; 0: no clipping",
+        "largest global norm, to which gradients are clipped; 0: no clipping",
         NOT_NEGATIVE,
     )
     evaluation_interval: int | None = setting(
         None,
-        "steps between evaluations (default ten per run)",
+        "steps between evaluations (default: ten evaluations in a run)",
         POSITIVE,
         influence=NOTHING,
     )
@@ -550,24 +559,26 @@ class FinetuningSettings(Schedule, Compute, Optimization):
         0, "seed of the head, data order and dropout", SEED, influence=DATA
     )
     sequence_length: int | None = setting(
-        None, "maximum tokens of a sequence (default the task's)", POSITIVE
+        None,
+        "maximum tokens of a sequence (default: the task's length)",
+        POSITIVE,
     )
     layer_decay: float = setting(
         1.0,
-        "factor of a layer's learning rate, relative to the layer above it; "
-        "0.75 for SQuAD in the paper",
+        "ratio of the learning rates of a layer and the layer above it; the "
+        "paper uses 0.75 for SQuAD",
         FRACTION_ABOVE_0,
     )
     layer_decay_on: str = setting(
         "step",
-        "apply the layer decay to the step, or to the gradient (as released; "
-        "Adam mostly undoes it)",
+        "apply the layer decay to the step, or to the gradient, as the "
+        "released code does, where Adam mostly undoes the decay",
         choices=("step", "gradient"),
     )
     lora_rank: int | None = setting(
         None,
-        "train only the head and adapters (LoRA) of this rank (default all "
-        "weights); without --learning-rate, 10 times the default",
+        "train only the head and adapters (LoRA) of this rank (default: all "
+        "weights); the default learning rate is then 10 times larger",
         POSITIVE,
     )
     lora_alpha: float | None = setting(
@@ -575,17 +586,18 @@ class FinetuningSettings(Schedule, Compute, Optimization):
     )
     dropout: float | None = setting(
         None,
-        "dropout of the model and its head (default the preset's)",
+        "dropout rate of the model and its head (default: the preset's rate)",
         FRACTION_BELOW_1,
     )
     attention_dropout: float | None = setting(
         None,
-        "dropout of attention probabilities (default the preset's)",
+        "dropout rate of the attention probabilities (default: the preset's "
+        "rate)",
         FRACTION_BELOW_1,
     )
     class_weights: str = setting(
         "none",
-        "none, or balanced: all classes count equally in the loss",
+        "none, or balanced, so that all classes have equal shares of the loss",
         choices=("none", "balanced"),
     )
     patience: int | None = setting(
@@ -597,14 +609,15 @@ class FinetuningSettings(Schedule, Compute, Optimization):
     )
     hold_out: float = setting(
         0.1,
-        "share of the training examples to hold out, if the task has no "
+        "share of the training examples that is held out if the task has no "
         "evaluation examples",
         FRACTION_BETWEEN,
     )
     long_documents: str = setting(
         "truncate",
-        "handling of texts beyond the sequence length: truncate, windows "
-        "(their scores are averaged), or memory (segments are read in turn)",
+        "handling of texts longer than the sequence length: truncate, windows "
+        "(average the windows' scores), or memory (read one segment after the "
+        "other)",
         choices=("truncate", "windows", "memory"),
     )
     stride: int | None = setting(
@@ -623,15 +636,19 @@ class FinetuningSettings(Schedule, Compute, Optimization):
     )
     fill_blanks: bool = setting(
         True,
-        "insert each option at the _ of its question, as released, instead of "
-        "after the question",
+        "insert each option at the _ of its question, as the released code "
+        "does, instead of after the question",
     )
     max_answer_length: int = setting(
         64, "maximum pieces of an answer", POSITIVE
     )
-    n_best_size: int = setting(5, "answers to keep per question", POSITIVE)
+    n_best_size: int = setting(
+        5, "number of answers that are kept for each question", POSITIVE
+    )
     num_documents: int = setting(
-        8, "documents per query that the loss compares at once", POSITIVE
+        8,
+        "number of documents of a query that the loss compares at once",
+        POSITIVE,
     )
     target_length: int = setting(
         64,
@@ -641,18 +658,23 @@ class FinetuningSettings(Schedule, Compute, Optimization):
     )
     label_smoothing: float = setting(
         0.1,
-        "share of a target token's probability to spread over all tokens",
+        "share of a target token's probability that is spread over all tokens",
         FRACTION_BELOW_1,
     )
     target_corruption: float = setting(
         0.5,
-        "share of a target's tokens to mask or replace in training, as inputs "
-        "of later tokens",
+        "share of a target's tokens that are masked or replaced in training "
+        "when they are inputs of later tokens",
         FRACTION_BELOW_1,
     )
-    num_beams: int = setting(4, "beams for generating targets", POSITIVE)
+    num_beams: int = setting(
+        4, "number of beams for generating targets", POSITIVE
+    )
     length_penalty: float = setting(
-        0.6, "above 0: longer targets score higher", NOT_NEGATIVE
+        0.6,
+        "effect of the length on a target's score; with a larger value longer "
+        "targets score higher",
+        NOT_NEGATIVE,
     )
     no_repeat_ngram: int = setting(
         0,
@@ -673,16 +695,16 @@ class FinetuningSettings(Schedule, Compute, Optimization):
 
     @classmethod
     def for_task(cls, task, path=None, options=None):
-        """Settings of a task's recipe, from a file and of options.
+        """Make settings from a task's recipe, a file and options.
 
-        Options override the file, the file overrides the recipe. Given epochs
-        or steps replace the recipe's epochs, steps and warm-up. Without a given
-        value, the learning rate is None until `for_model`.
+        Options override the file, and the file overrides the recipe. If epochs
+        or steps are given, they replace the recipe's epochs, steps and warm-up.
+        If no learning rate is given, it is None until `for_model` sets it.
 
         Args:
-            task: str, its name.
-            path: str or path of a JSON or YAML file, or None.
-            options: argparse.Namespace or dict, or None.
+            task: str, name of the task.
+            path: str or path of a JSON or YAML file, or None (default).
+            options: argparse.Namespace or dict, or None (default).
 
         Raises:
             FileNotFoundError: if there is no such file.
@@ -696,9 +718,10 @@ class FinetuningSettings(Schedule, Compute, Optimization):
             from_file.pop("steps", None)
         given = {**from_file, **given}
         defaults = recipe(task)
-        defaults.pop("learning_rate", None)  # depends on the model too
+        # The learning rate depends on the model too, see `for_model`.
+        defaults.pop("learning_rate", None)
         if {"steps", "epochs"} & set(given):
-            # The recipe's warm-up fits only its own number of steps.
+            # The recipe's warm-up fits only the recipe's number of steps.
             for name in ("steps", "epochs", "warmup_steps"):
                 defaults.pop(name, None)
         return cls(**{**defaults, "task": task, **given})
@@ -710,7 +733,7 @@ class FinetuningSettings(Schedule, Compute, Optimization):
             model_config: XLNetConfig or BertConfig.
 
         Raises:
-            ValueError: if there is such a setting.
+            ValueError: if a setting is not supported.
         """
         has_memory = "memory_length" in model_config.to_dict()
         if self.long_documents == "memory" and not has_memory:
@@ -720,22 +743,23 @@ class FinetuningSettings(Schedule, Compute, Optimization):
             )
 
     def for_model(self, task, model_config):
-        """Settings with a learning rate, by default for this model.
+        """Set the default learning rate for a model, unless a rate is given.
 
         Args:
-            task: str, its name.
+            task: str, name of the task.
             model_config: XLNetConfig or BertConfig.
 
         Returns:
-            tuple of the FinetuningSettings and a list of str, lines that
-            explain an unusual rate.
+            (FinetuningSettings with a learning rate, list of str). The lines
+            in the list explain an unusual rate.
         """
         if self.learning_rate is not None:
             return self, []
         width = model_config.hidden_dim
         rate = default_rate(width, recipe(task).get("learning_rate", RATE))
         if self.lora_rank:
-            rate *= LORA_RATE  # few weights, starting at zero
+            # Adapters have few weights and start at zero.
+            rate *= LORA_RATE
         notes = []
         if is_small(width):
             shown = f"{rate:.0e}".replace("e-0", "e-")
@@ -746,10 +770,10 @@ class FinetuningSettings(Schedule, Compute, Optimization):
         return dataclasses.replace(self, learning_rate=rate), notes
 
     def resolve(self, steps_per_epoch):
-        """Settings with all numbers of steps computed.
+        """Compute the numbers of steps that are not given.
 
         Args:
-            steps_per_epoch: int.
+            steps_per_epoch: int, number of steps of an epoch.
 
         Returns:
             FinetuningSettings.

@@ -1,4 +1,4 @@
-"""Checks and variables of a command before it imports TensorFlow."""
+"""Checks and environment variables of a command before it loads TensorFlow."""
 
 import os
 
@@ -11,20 +11,21 @@ BACKENDS = ("tensorflow", "jax")
 
 
 def check_backend(work, names=BACKENDS):
-    """Import Keras, and refuse a backend that does not support some work.
+    """Import Keras, and refuse a backend that the command does not support.
 
     With JAX, TensorFlow reads data and writes files on the CPU.
 
     Args:
-        work: str, the work, for the message.
-        names: strs, the supported backends; empty for all of Keras' backends.
+        work: str, the command's work, for the error message.
+        names: sequence of str, the supported backends. An empty sequence means
+            all backends of Keras.
 
     Returns:
         str, the name of the backend.
 
     Raises:
-        ValueError: if the backend is another, not installed or unknown to
-            Keras, or Keras cannot read its settings.
+        ValueError: if the backend is not supported, not installed or unknown
+            to Keras, or if Keras cannot read its settings file.
     """
     file = os.path.join(os.environ.get("KERAS_HOME", "~/.keras"), "keras.json")
     where = f'"backend" of {file}'
@@ -32,7 +33,7 @@ def check_backend(work, names=BACKENDS):
         where = "the environment variable KERAS_BACKEND"
     try:
         import keras
-    except ModuleNotFoundError as error:  # a missing backend
+    except ModuleNotFoundError as error:  # the backend is not installed
         raise ValueError(
             f"the backend that {where} names needs the package {error.name}, "
             f"which is not installed: pip install {error.name}."
@@ -52,19 +53,19 @@ def check_backend(work, names=BACKENDS):
     if backend == "jax":
         import tensorflow as tf
 
-        # TensorFlow would take memory that JAX needs.
+        # TensorFlow would allocate memory of the GPU that JAX needs.
         tf.config.set_visible_devices([], "GPU")
     return backend
 
 
 def check_config(name):
-    """Refuse a `--config` that names neither a size nor a JSON file.
+    """Refuse a `--config` that is neither a named size nor a JSON file.
 
     Args:
-        name: str.
+        name: str, the value of `--config`.
 
     Raises:
-        ValueError: if it is neither.
+        ValueError: if `name` is neither.
     """
     if name in SIZES or as_path(name).suffix == ".json":
         return
@@ -78,12 +79,12 @@ def check_config(name):
 
 
 def keep_programs(directory):
-    """Let TensorFlow store XLA's compiled programs for the next start.
+    """Make TensorFlow store XLA's compiled programs for the next start.
 
-    Call it before TensorFlow is imported.
+    Call this function before TensorFlow is imported.
 
     Args:
-        directory: path, or None or "" to keep nothing.
+        directory: path, or None or "" to store no programs.
     """
     if not directory:
         return

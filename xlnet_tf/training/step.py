@@ -1,36 +1,39 @@
-"""The training step, on any backend.
+"""Interfaces of the training step, for all backends.
 
 A step computes the gradients of a batch's loss, in one or several
-micro-batches, divides and clips them, and updates the weights. Loss and
-gradients are summed over the rows of all replicas and divided by their total
-weight, so that N replicas give the same numbers as one. A step with a loss or
-gradients that are not finite does not change weights, moments and memory.
+micro-batches. It divides and clips the gradients, and updates the weights. Loss
+and gradients are summed over the rows of all replicas and divided by the rows'
+total weight, so that N replicas give the same numbers as one replica. If the
+loss or the gradients are not finite, the step does not change weights, moments
+and memory.
 
 `on_tensorflow.py` and `on_jax.py` compute the step. `update.py` skips the
-update if a step is not finite; `loop.py` ends a run after too many such steps.
+update if a step is not finite. `loop.py` ends a run after too many such steps.
 """
 
 import math
 import typing
 from collections.abc import Callable
 
-# Most steps in a row that `on_not_finite` "skip" skips.
+# Largest number of steps in a row that `on_not_finite` "skip" may skip.
 MOST_SKIPPED = 20
 
 
 class Loss(typing.NamedTuple):
-    """The loss of a model on a batch.
+    """Functions that compute the loss of a model on a batch.
 
     Attributes:
-        outputs: function from a dict of a micro-batch's features, with
-            `dropout_seed` in training, to the model's outputs; with memory, a
-            dict with `memories` and `memory_mask`.
-        sums: function from (outputs, features) to (objective, metrics, weight),
-            all summed over the rows: the scalar to differentiate, a dict from
-            names of metrics to scalars, and the scalar to divide both by.
-        metrics: names of the metrics; "loss" is one.
-        seed_stream: int, separates the random numbers of different kinds of
-            runs.
+        outputs: function of a dict of a micro-batch's features that returns the
+            model's outputs. In training the features contain `dropout_seed`.
+            With memory the outputs are a dict with `memories` and
+            `memory_mask`.
+        sums: function of (outputs, features) that returns (objective, metrics,
+            weight), sums over the rows. The objective is the scalar to
+            differentiate, the metrics are a dict from names to scalars, and the
+            weight is the scalar that divides both.
+        metrics: tuple of str, names of the metrics, including "loss".
+        seed_stream: int, different for each kind of run, so that kinds of runs
+            have different random numbers.
     """
 
     outputs: Callable
@@ -40,7 +43,7 @@ class Loss(typing.NamedTuple):
 
 
 class StepResult(typing.NamedTuple):
-    """Loss and gradient norm of one step, over the whole batch."""
+    """Result of a step: loss and gradient norm of the whole batch."""
 
     step: int  # from 1
     loss: float
@@ -48,22 +51,23 @@ class StepResult(typing.NamedTuple):
 
     @property
     def is_finite(self):
-        """bool; if False, weights and memory do not change."""
+        """Whether the step is finite; otherwise it does not change weights."""
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
 class LoopReport(typing.NamedTuple):
-    """The result of a loop of steps.
+    """Result of a loop of steps.
 
     Attributes:
-        means: dict of str to float, metrics over the finite steps, NaN without
-            any.
-        gradient_norm: float, mean over the same steps, before clipping.
-        learning_rate: float, of the next step.
-        results: list of StepResult.
-        skipped_in_a_row: int, steps in a row that were not finite, up to the
-            last one and across loops.
-        seconds: float.
+        means: dict of str to float, means of the metrics over the finite steps.
+            NaN if no step was finite.
+        gradient_norm: float, mean of the norm before clipping, over the finite
+            steps.
+        learning_rate: float, learning rate of the next step.
+        results: list of StepResult, one for each step.
+        skipped_in_a_row: int, number of latest steps in a row that were not
+            finite, earlier loops included.
+        seconds: float, time of the loop.
     """
 
     means: dict[str, float]
@@ -74,10 +78,11 @@ class LoopReport(typing.NamedTuple):
     seconds: float
 
     def scalars(self):
-        """Figures of the loop, dict of str to float.
+        """Return the figures of the loop, dict of str to float.
 
-        They include `largest_loss` and `largest_loss_step` if any step was
-        finite, and `skipped_steps` if any was skipped.
+        If a step was finite, the figures include `largest_loss` and
+        `largest_loss_step`. If a step was skipped, they include
+        `skipped_steps`.
         """
         finite = [x for x in self.results if x.is_finite]
         scalars = {
@@ -89,7 +94,7 @@ class LoopReport(typing.NamedTuple):
             largest = max(finite, key=lambda x: x.loss)
             scalars["largest_loss"] = largest.loss
             scalars["largest_loss_step"] = largest.step
-        else:  # means of nothing
+        else:  # there are no values to average
             names = (*self.means, "gradient_norm")
             scalars |= dict.fromkeys(names, math.nan)
         if len(finite) < len(self.results):
@@ -98,11 +103,11 @@ class LoopReport(typing.NamedTuple):
 
 
 def most_skipped(settings):
-    """Largest number of steps in a row that may be not finite, int.
+    """Return how many steps in a row may be skipped as not finite, int.
 
     Args:
         settings: PretrainingSettings or FinetuningSettings.
     """
-    # With a loss scale, steps that overflow are skipped.
+    # float16 has a loss scale, which adapts by skipping steps that overflow.
     skips = settings.on_not_finite == "skip" or settings.precision == "float16"
     return MOST_SKIPPED if skips else 0

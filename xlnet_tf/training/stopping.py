@@ -1,4 +1,4 @@
-"""Stopping a run in time, by signals and time limits."""
+"""Stopping of a run after its current step, by signals and time limits."""
 
 import contextlib
 import os
@@ -20,21 +20,22 @@ class Stop:
     """Context in which SIGTERM, Ctrl-C and a time limit stop a run.
 
     Python handles a signal only when TensorFlow returns, after a whole loop of
-    steps. So a thread sets a variable at once, and the loop checks it after
-    each step. A second signal interrupts at once.
+    steps. For this reason a thread receives the signal and immediately sets a
+    variable. The loop checks this variable after each step. A second signal
+    interrupts the run immediately.
 
-    With several workers, a request to one stops all at the same step, because
-    they write a checkpoint together: after a loop of training, or after a batch
-    of an evaluation.
+    With several workers, a request to one worker stops all workers at the same
+    step, because they write a checkpoint together. They stop after a loop of
+    training, or after a batch of an evaluation.
 
     Args:
         strategy: tf.distribute.Strategy.
-        seconds: float, time until the run stops as after SIGTERM, or None for
-            no limit.
+        seconds: float, time until the run stops as it does after SIGTERM, or
+            None (default) for no limit.
 
     Attributes:
-        flag: tf.Variable, bool, whether the loop of training has to end; None
-            with several workers.
+        flag: bool tf.Variable, True if the loop of training must end. None with
+            several workers.
     """
 
     def __init__(self, strategy, seconds=None):
@@ -62,7 +63,9 @@ class Stop:
                 earlier = command_line.take_signal()
                 if earlier is not None:
                     self._note(earlier)
-            except ValueError:  # not the main thread, as in a notebook
+            # Only the main thread may set handlers; a notebook may run in
+            # another thread.
+            except ValueError:
                 pass
             if self._timer is not None:
                 self._timer.start()
@@ -78,7 +81,7 @@ class Stop:
             signal.signal(number, handler)
 
     def _watch(self, stack):
-        """Start the thread that receives the numbers of signals."""
+        """Start the thread that receives the signals' numbers."""
         reader, writer = socket.socketpair()
         writer.setblocking(False)
         before = signal.set_wakeup_fd(
@@ -100,13 +103,15 @@ class Stop:
     def _note(self, number):
         """Announce the first request to the user and to the loop.
 
-        This runs outside the main thread, which may be tracing a function.
+        This method runs outside the main thread, which may be tracing a
+        function.
         """
         if self._is_announced:
             return
         self._is_announced = True
         self._received = self._received or number
-        # Not sys.stderr: it may be in the middle of a line.
+        # The text is not written with sys.stderr, which may be in the middle of
+        # a line.
         unit = b"step" if self.flag is not None else b"loop"
         os.write(
             2,
@@ -131,27 +136,27 @@ class Stop:
             self._note(signal.SIGTERM)
 
     def is_requested(self):
-        """Whether a stop was requested at any worker, bool.
+        """Whether a stop was requested at any worker.
 
-        All workers call this together.
+        All workers must call this method together.
         """
         return holds_anywhere(self._strategy, self._received is not None)
 
     @property
     def exit_status(self):
-        """int, 130 after Ctrl-C; 143 after SIGTERM or at the time limit."""
+        """Exit status, 130 after Ctrl-C, 143 after SIGTERM or the limit."""
         return 130 if self._received == signal.SIGINT else 143
 
 
 def time_left(settings, begun):
-    """Seconds until a run must stop, by its `time_limit`.
+    """Return the seconds until a run must stop because of its `time_limit`.
 
     Args:
         settings: PretrainingSettings.
         begun: float, `time.monotonic()` at the start of the command.
 
     Returns:
-        float, negative after the limit; None without a limit.
+        float, negative after the limit, or None without a limit.
     """
     if settings.time_limit_seconds is None:
         return None

@@ -1,6 +1,6 @@
-"""Logs to Weights & Biases and MLflow, through their own clients.
+"""Logging to the services Weights & Biases and MLflow, through their clients.
 
-`log` always writes TensorBoard's files.
+The module `log` writes TensorBoard's files in every run.
 """
 
 import importlib
@@ -12,15 +12,16 @@ from data_pipeline.base.files import read_json
 from data_pipeline.base.files import write_json
 from data_pipeline.base.limits import first_line
 
-# The service's id of the run, so that a resumed run continues there.
+# File with the service's id of the run. With this id a resumed run continues
+# the run of the service.
 TRACKER_FILE = "tracker.json"
 
 
 class WandB:
-    """A run of Weights & Biases.
+    """Run of Weights & Biases.
 
-    WANDB_PROJECT, WANDB_MODE and the client's other variables apply; without
-    WANDB_PROJECT the project is "xlnet_tf".
+    The client reads WANDB_PROJECT, WANDB_MODE and its other environment
+    variables. Without WANDB_PROJECT the project is "xlnet_tf".
 
     Args:
         directory: path of the run.
@@ -43,8 +44,9 @@ class WandB:
             resume="allow",
             settings=settings,
         )
-        # A separate axis: W&B's steps must rise, but a resumed run logs the
-        # steps after its last checkpoint again.
+        # The steps are a metric of their own, because W&B's own steps must
+        # increase, and a resumed run logs the steps after its last checkpoint
+        # again.
         self._run.define_metric("*", step_metric="step")
         _write(directory, "wandb", self._run.id, known)
 
@@ -53,15 +55,15 @@ class WandB:
         self._run.log({**values, "step": step})
 
     def close(self, failed):
-        """End the run after all values are sent."""
+        """Send all remaining values and end the run."""
         self._run.finish(exit_code=int(failed))
 
 
 class MLflow:
-    """A run of MLflow.
+    """Run of MLflow.
 
-    MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME and the client's other variables
-    apply.
+    The client reads MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME and its other
+    environment variables.
 
     Args:
         directory, settings: see WandB.
@@ -92,15 +94,16 @@ class MLflow:
 
 
 class Tracker:
-    """A run of a service; its failures do not end the training.
+    """Run of a service, whose failures do not end the training.
 
     Args:
         name: str, "wandb" or "mlflow".
         directory, settings: see WandB.
-        tell: function of a line of text.
+        tell: function that prints a line of text.
 
     Raises:
-        ValueError: if the client cannot start its run, or cannot find it again.
+        ValueError: if the client cannot start its run, or cannot find the run
+            to resume.
     """
 
     def __init__(self, name, directory, settings, tell):
@@ -123,7 +126,7 @@ class Tracker:
             ) from error
 
     def log(self, kind, step, scalars):
-        """Log the values of a step; report the first failure.
+        """Log the values of a step, and report the first failure.
 
         Args:
             kind: str, "train" or "eval".
@@ -181,10 +184,10 @@ def make_tracker(settings, directory, tell):
     Args:
         settings: PretrainingSettings; `log_to` names the service.
         directory: path of the run.
-        tell: function of a line of text.
+        tell: function that prints a line of text.
 
     Returns:
-        Tracker, or None for only "tensorboard".
+        Tracker, or None if `log_to` is "tensorboard".
 
     Raises:
         ValueError: see Tracker.

@@ -1,4 +1,4 @@
-"""The optimizer of a run, and its update with a batch's gradients."""
+"""Optimizer of a run, and the update of the weights by gradients."""
 
 import tensorflow as tf
 
@@ -9,9 +9,10 @@ from xlnet_tf.training.devices import is_one_device
 
 
 def make_optimizer(model, settings, **arguments):
-    """AdamW with warm-up and decay, built for the model's weights.
+    """Make and build AdamW with a warm-up and a decay, for a model's weights.
 
-    It is built at once, because Keras restores an unbuilt optimizer wrongly.
+    The optimizer is built immediately, because Keras restores an optimizer
+    wrongly if it is not built.
 
     Args:
         model: keras.Model, made in the strategy's scope.
@@ -38,7 +39,7 @@ def make_optimizer(model, settings, **arguments):
     )
     optimizer.build(model.trainable_variables)
     if settings.precision == "float16":
-        # An attribute, so that checkpoints store it with the moments.
+        # As an attribute, so that checkpoints store it with the moments.
         optimizer.loss_scale = LossScale()
     return optimizer
 
@@ -46,9 +47,10 @@ def make_optimizer(model, settings, **arguments):
 class LossScale(tf.Module):
     """Factor of the loss that keeps gradients in the range of float16.
 
-    It is halved after a step that is not finite and doubled after 2,000 finite
-    ones, as in `keras.optimizers.LossScaleOptimizer`, which does not support
-    steps in several parts or gradients summed over replicas.
+    The factor is halved after a step that is not finite, and doubled after
+    2,000 finite steps, as in `keras.optimizers.LossScaleOptimizer`. Keras'
+    class supports neither micro-batches nor gradients that are summed over
+    replicas.
 
     Attributes:
         value: tf.Variable, float32 scalar, a power of 2.
@@ -65,7 +67,7 @@ class LossScale(tf.Module):
         """Change the factor after a step, outside of replicas.
 
         Args:
-            is_finite: bool scalar tensor.
+            is_finite: bool scalar tensor, whether the step was finite.
         """
         value = self.value.read_value()
         num_finite = self._num_finite.read_value() + 1
@@ -80,8 +82,8 @@ def make_update(optimizer, variables, settings, strategy):
     """Make a function that updates the weights with a batch's gradients.
 
     If the loss or the norm of the gradients is not finite, weights and moments
-    do not change. Only the optimizer's step increases, which sets the learning
-    rate.
+    do not change. Only the optimizer's step number increases, from which the
+    learning rate follows.
 
     Args:
         optimizer: AdamW, built.
@@ -90,11 +92,12 @@ def make_update(optimizer, variables, settings, strategy):
         strategy: tf.distribute.Strategy.
 
     Returns:
-        function from (gradients, loss, weight), called in each replica, to
-        (norm, is_finite): the norm of the gradients before clipping, a float32
-        scalar, and whether there was an update, a bool scalar. `gradients` and
-        `loss`, a float32 scalar, cover the whole batch. The function divides
-        them by `weight`, at least 1e-6, and clips the gradients.
+        function of (gradients, loss, weight) that returns (norm, is_finite). It
+        is called in each replica. `gradients` and `loss`, a float32 scalar, are
+        sums over the whole batch. The function divides them by `weight`, at
+        least 1e-6, and clips the gradients. `norm` is the norm of the gradients
+        before clipping, a float32 scalar. `is_finite` is a bool scalar, whether
+        the weights were updated.
     """
     largest_norm = settings.max_gradient_norm
 
@@ -110,7 +113,8 @@ def make_update(optimizer, variables, settings, strategy):
 
     def update_replicas_if(strategy, is_finite, gradients, factor):
         in_each = strategy.extended.call_for_each_replica
-        # Computed from sums over all replicas, so equal on each.
+        # The value is the same on all replicas, because it is computed from
+        # sums over all replicas.
         is_finite = strategy.experimental_local_results(is_finite)[0]
         tf.cond(
             is_finite,
@@ -119,8 +123,8 @@ def make_update(optimizer, variables, settings, strategy):
         )
 
     def update(gradients, loss, weight):
-        # One factor divides and clips, because each pass over all gradients
-        # takes time.
+        # A single factor divides and clips the gradients, because each pass
+        # over all gradients takes time.
         factor = 1 / tf.maximum(weight, 1e-6)
         norm = tf.linalg.global_norm(gradients) * factor
         is_finite = tf.math.is_finite(norm) & tf.math.is_finite(loss * factor)
@@ -129,16 +133,17 @@ def make_update(optimizer, variables, settings, strategy):
         if is_one_device(strategy):
             update_if(is_finite, gradients, factor)
         else:
-            # Replicas synchronize inside the optimizer; a condition within a
-            # replica does not allow that.
+            # The condition is outside of the replicas, because replicas
+            # synchronize inside the optimizer, which a condition within a
+            # replica does not allow.
             tf.distribute.get_replica_context().merge_call(
                 update_replicas_if, args=(is_finite, gradients, factor)
             )
         return norm, is_finite
 
     # On a CPU, XLA takes seconds to compile the update of all weights, and
-    # TensorFlow's Adam kernel is faster. Replicas also cannot synchronize in a
-    # compiled function.
+    # TensorFlow's Adam kernel is faster. With several replicas the update is
+    # not compiled, because replicas cannot synchronize in a compiled function.
     is_compiled = settings.jit_compile and is_one_device(strategy)
     if is_compiled and not is_one_cpu(strategy):
         return tf.function(update, autograph=False, jit_compile=True)

@@ -9,25 +9,26 @@ import numpy as np
 
 from xlnet_tf.tasks.multi_label_classifier import multi_hot
 
-BINS = 10  # of calibration
+BINS = 10  # number of bins for the calibration
 LEAST_SPREAD = 0.05
 
 
 def analyse(task, examples, decoded, labels=None):
-    """Additional figures of answers to labelled examples.
+    """Compute additional figures about answers to labelled examples.
 
     Args:
         task: TaskSpec.
         examples: list of X examples with labels.
-        decoded: list of X dicts, of `TaskKind.decode`.
+        decoded: list of X dicts, results of `TaskKind.decode`.
         labels: tuple of str, the classes, or None.
 
     Returns:
-        dict of JSON values, empty if a kind of task has none. For classes:
-        `calibration_error`. For two classes, and for several classes per text,
-        also `positive`, `roc_auc`, `average_precision`, `best_threshold` and
-        `best_f1`. For numbers: `spread`, the standard deviation of the
-        predictions divided by the standard deviation of the truth.
+        dict of JSON values, empty for a kind of task without such figures.
+        Tasks with classes have `calibration_error`. Tasks with two classes, and
+        tasks with several classes per text, also have `positive`, `roc_auc`,
+        `average_precision`, `best_threshold` and `best_f1`. Tasks with numbers
+        have `spread`, the standard deviation of the predictions divided by the
+        standard deviation of the true numbers.
     """
     if task.kind == "regression":
         targets = np.array([float(x.label) for x in examples])
@@ -56,14 +57,14 @@ def analyse(task, examples, decoded, labels=None):
 
 
 def calibration_bins(confidence, right):
-    """Confidence and accuracy of examples in bins of similar confidence.
+    """Compute confidence and accuracy of examples in bins of the confidence.
 
     Args:
         confidence: [X], probabilities of the predicted classes.
-        right: [X] bool, whether these are right.
+        right: [X] bool, whether the predicted classes are right.
 
     Returns:
-        three arrays [number of non-empty bins]: mean confidence, share of right
+        Three arrays [number of non-empty bins]: mean confidence, share of right
         answers, and number of examples.
     """
     confidence = np.asarray(confidence, np.float64)
@@ -76,12 +77,13 @@ def calibration_bins(confidence, right):
 
 
 def calibration_error(confidence, right):
-    """Expected calibration error, from 0 (probabilities are right) to 1.
+    """Compute the expected calibration error, from 0 (best) to 1.
 
     Args: see `calibration_bins`.
 
     Returns:
-        float, the mean distance of confidence and accuracy over the examples.
+        float, the mean over the examples of the distance between confidence and
+        accuracy.
 
     Source: Naeini et al., 2015; ten bins of equal width.
     """
@@ -90,15 +92,16 @@ def calibration_error(confidence, right):
 
 
 def ranked(is_positive, probability):
-    """Figures of two classes, over all thresholds.
+    """Compute figures about the predictions of two classes at all thresholds.
 
     Args:
-        is_positive: [X] bool, with both values.
-        probability: [X], of the positive class.
+        is_positive: [X] bool, the true class. Both values must occur.
+        probability: [X], probability of the positive class.
 
     Returns:
-        dict of `roc_auc`, `average_precision`, `best_threshold`, and `best_f1`,
-        the F1 if examples from that probability on count as positive.
+        dict of `roc_auc`, `average_precision`, `best_threshold` and `best_f1`.
+        `best_f1` is the F1 if examples with a probability of at least
+        `best_threshold` count as positive.
     """
     from sklearn.metrics import average_precision_score
     from sklearn.metrics import precision_recall_curve
@@ -121,7 +124,7 @@ def ranked(is_positive, probability):
 
 
 def notes_of(analysis):
-    """Lines about the results of `analyse`, list of str."""
+    """Return lines of text about the results of `analyse`, list of str."""
     lines = []
     if "best_threshold" in analysis:
         lines.append(

@@ -16,25 +16,26 @@ from data_pipeline.tokenization.symbols import SEP_ID
 from xlnet_tf.model.compiled import compiled
 
 _BATCH_SIZE = 8
-SEPARATOR = "|"  # between a text and its pair
+SEPARATOR = "|"  # shown between a text and its pair
 
 
 def influence_of_words(kind, examples, labels, weights):
-    """Words of each text, with their influence on a sum of logits.
+    """Compute the influence of each word on a weighted sum of logits.
 
-    The influence of a token is the product of its embedding and the gradient
-    with respect to it; the influence of a word is the sum over its pieces.
+    The influence of a token is the product of its embedding and the gradient of
+    the sum with respect to the embedding. The influence of a word is the sum of
+    its tokens' influences.
 
     Args:
-        kind: TaskOfTexts, around a model with a preprocessor.
+        kind: TaskOfTexts with its model, which has a preprocessor.
         examples: list of X TextExample, at least one.
         labels: tuple of str, the classes, or None.
-        weights: array [X, C] or, for numbers, [X]: weights of the sum of
-            logits.
+        weights: array [X, C] or, for numbers, [X], the weights of the logits in
+            the sum.
 
     Returns:
-        list of X lists of (word, influence), or None for a model that reads in
-        segments or has 8-bit embeddings.
+        list of X lists of (word, influence). None for a model that reads texts
+        in segments or has 8-bit embeddings.
 
     Source: Denil et al., 2014, https://arxiv.org/abs/1412.6815.
     """
@@ -44,7 +45,7 @@ def influence_of_words(kind, examples, labels, weights):
         return None
     table = ops.convert_to_numpy(ops.cast(table, "float32"))
     gradient = _gradient_of_embeddings(kind)
-    # The weights contain the truth.
+    # The model needs no labels here, because the weights contain the truth.
     unlabelled = [example._replace(label=None) for example in examples]
     rows = model.preprocessor.encode(unlabelled, labels)
     batches = Batches(
@@ -74,10 +75,11 @@ def influence_of_words(kind, examples, labels, weights):
 
 
 def _gradient_of_embeddings(kind):
-    """Function of (zeros [B, T, D], features, weights): gradient [B, T, D].
+    """Make a function that computes the gradient of each token's embedding.
 
-    The zeros are added to the embeddings of the tokens, so that each place has
-    its own gradient, even for repeated tokens.
+    The function of (zeros [B, T, D], features, weights) returns the gradient
+    [B, T, D]. It adds the zeros to the embeddings of the tokens, so that each
+    position has its own gradient, even if a token is repeated.
     """
     model = kind.model
     embedding = model.backbone.token_embedding
@@ -110,7 +112,7 @@ def _gradient_of_embeddings(kind):
 
 
 def _words(tokenizer, token_ids, products):
-    """list of (str, float), the words of a sequence."""
+    """Return the words of a sequence and their influences, list of pairs."""
     words = []
     for index, value in zip(token_ids.tolist(), products.tolist(), strict=True):
         if index in (CLS_ID, SEP_ID):

@@ -1,6 +1,6 @@
-"""End of a run: its result files, and its last lines about them.
+"""End of a run: its result files, and the last lines that it prints.
 
-The last lines suggest the next commands.
+The last lines are about the result files and suggest the next commands.
 """
 
 import math
@@ -25,22 +25,23 @@ from xlnet_tf.training.results.summary import make_results
 from xlnet_tf.training.results.summary import write_results
 from xlnet_tf.training.results.summary import written
 
-# Factor of the best loss, or of chance, from which the last loss is worse.
+# A last loss above _CLEARLY_WORSE times the best loss, or above _FAR_ABOVE
+# times a guess's loss, gets a warning.
 _CLEARLY_WORSE, _FAR_ABOVE = 1.03, 1.1
 _OVERFITTED = ": the model has overfitted"
-_TOLD = (PAGE_FILE, RESULTS_FILE, "best")  # files listed at the end
+_TOLD = (PAGE_FILE, RESULTS_FILE, "best")  # files that the last lines list
 
 
 def write_all(directory, data, kind, examples, decoded, rows, **results):
     """Write predictions, report, results and the page of a fine-tuning run.
 
     Args:
-        directory: path that exists.
+        directory: path of an existing directory.
         data: TaskData.
-        kind: TaskKind around the model.
+        kind: TaskKind with its model.
         examples: list of the held-out examples.
-        decoded: list of dict, the answers to them.
-        rows: EncodedExamples of the training.
+        decoded: list of dict, the answers to the held-out examples.
+        rows: EncodedExamples, the training rows.
         **results: other arguments of `make_results`.
     """
     directory, task, labels = as_path(directory), data.task, data.labels
@@ -54,7 +55,7 @@ def write_all(directory, data, kind, examples, decoded, rows, **results):
         examples=len(data.train),
         details=kind.details(rows),
         analysis=analyse(task, examples, decoded, labels),
-        # `evaluate` reads this file again.
+        # The command `evaluate` reads the columns from the results.
         columns=data.columns,
         **results,
     )
@@ -63,21 +64,22 @@ def write_all(directory, data, kind, examples, decoded, rows, **results):
         write_page(
             directory, run_results, task, kind, examples, decoded, labels
         )
-    write_results(directory, run_results)  # last: it marks the run as done
+    # The results are written last, because they mark the run as done.
+    write_results(directory, run_results)
 
 
 def finetuning_ending(
     directory, results, predicted=None, is_new=True, is_one=True
 ):
-    """Last lines of a fine-tuning run: metrics, files, next commands.
+    """Return a fine-tuning run's last lines: metrics, files, next commands.
 
     Args:
         directory: path of the run.
-        results: dict of `make_results`.
-        predicted: (path of examples, path of their predictions, dict of
-            metrics), or None.
-        is_new: bool, whether the results are new.
-        is_one: bool, whether the run has a single seed.
+        results: dict made by `make_results`.
+        predicted: (path of the examples, path of the predictions, dict of
+            metrics), or None (default) without predictions.
+        is_new: bool, whether the results are new. Default True.
+        is_one: bool, whether the run has a single seed. Default True.
 
     Returns:
         str.
@@ -103,7 +105,7 @@ def finetuning_ending(
 
 
 def _last_loss(directory, kind):
-    """The last loss in the log of a run, float, or None without one.
+    """Return the last loss in the log of a run, float, or None.
 
     Args:
         directory: path of the run.
@@ -115,13 +117,16 @@ def _last_loss(directory, kind):
 
 
 def warning_of_failure(directory, vocabulary_size, predictions=1):
-    """A line about a run worse than guessing, str; "" for others.
+    """Return a warning if a run's last loss is above a random guess's loss.
 
     Args:
         directory: path of the run.
-        vocabulary_size: int; its logarithm is the loss of a random guess.
-        predictions: int, number of predictions per token, whose losses are
-            summed. Default 1.
+        vocabulary_size: int. Its logarithm is the loss of a random guess.
+        predictions: int, number of predictions for each token. The loss is the
+            sum of their losses. Default 1.
+
+    Returns:
+        str, "" for a run without a warning.
     """
     held_out, trained = (
         _last_loss(directory, "eval"),
@@ -129,7 +134,8 @@ def warning_of_failure(directory, vocabulary_size, predictions=1):
     )
     chance = predictions * math.log(vocabulary_size)
     last = trained if held_out is None else held_out
-    if last is None or last <= _FAR_ABOVE * chance:  # NaN is not
+    # The comparison with NaN is false, so a loss of NaN gets a warning.
+    if last is None or last <= _FAR_ABOVE * chance:
         return ""
     of = "" if held_out is None else "held-out "
     comparison = (
@@ -151,12 +157,12 @@ def warning_of_failure(directory, vocabulary_size, predictions=1):
 
 
 def pretraining_ending(directory, has_failed, exports=()):
-    """Last lines of a pretraining run: its best step, next commands.
+    """Return a pretraining run's last lines: its best step, next commands.
 
     Args:
         directory: path of the run.
-        has_failed: bool, whether there is a `warning_of_failure`.
-        exports: list of paths of the run's SavedModels, if any.
+        has_failed: bool, whether `warning_of_failure` returned a warning.
+        exports: list of paths of the run's SavedModels. Default empty.
 
     Returns:
         str.
@@ -165,7 +171,7 @@ def pretraining_ending(directory, has_failed, exports=()):
     best = read_best(directory)
     last = _last_loss(directory, "eval")
     has_both = bool(best) and math.isfinite(best["value"]) and last is not None
-    # NaN is worse too.
+    # `not` and `<=`, so that a last loss of NaN counts as worse.
     if has_both and not last <= _CLEARLY_WORSE * best["value"]:
         preset = directory / "best"
         lines.append(
@@ -175,7 +181,7 @@ def pretraining_ending(directory, has_failed, exports=()):
         )
         exports = [x for x in exports if x.name == str(best["step"])]
     elif has_failed:
-        return []  # nothing to continue from
+        return []  # there is no good model to continue from
     second = f"xlnet export --model {preset} --output saved_models/NAME/1"
     if exports:
         second = f"xlnet predict --model {exports[-1]} --text TEXT"

@@ -1,4 +1,4 @@
-"""Predictions as JSON lines, and the tables and pictures of each kind of task.
+"""Predictions of a run as JSON lines, and tables and pictures about them.
 
 Shapes: X examples, C classes.
 """
@@ -26,22 +26,22 @@ REPORT_FILE = "report.txt"
 CONFUSION_FILE = "confusion_matrix.png"
 REGRESSION_FILE = "scores.png"
 ANSWERS_FILE = "answers.png"
-# Key in an answer to a question -> file for SQuAD's scripts.
+# Key in an answer to a question -> name of the file for SQuAD's scripts.
 OFFICIAL_FILES = {
     "answer": "predictions.json",
     "n_best": "nbest_predictions.json",
     "no_answer_odds": "null_odds.json",
 }
-# Most words of a true answer -> name in the picture.
+# Largest number of words of a true answer -> name of the group in the picture.
 _LENGTHS = {0: "none", 1: "1", 2: "2", 4: "3 to 4", 8: "5 to 8"}
 _LONGER = "9 or more"
 _MOST_COUNTED_CLASSES = 40
-_LONGEST_NAME = 28  # characters on an axis
+_LONGEST_NAME = 28  # characters of a name on an axis
 
-# Displayed fields of examples.
+# Fields of examples that are part of the predictions.
 _CONTENT = ("text", "text_pair", "question", "options", "query", "source")
-# Field of an example with the truth, key of its prediction in
-# `TaskKind.decode`, and displayed name of the truth.
+# (field of an example with the truth, key of the prediction in the result of
+# `TaskKind.decode`, displayed name of the truth).
 _TRUTHS = (
     ("label", "label", "true_label"),
     ("label", "labels", "true_labels"),
@@ -54,27 +54,27 @@ _TRUTHS = (
 
 
 def write_predictions(file, predictions):
-    """Write JSON lines atomically.
+    """Write predictions to a file of JSON lines, atomically.
 
     Args:
-        file: path.
+        file: path of the file.
         predictions: list of dict.
     """
     write_bytes(file, "".join(map(json_line, predictions)).encode())
 
 
 def prediction_rows(examples, decoded):
-    """Rows of examples with their answers, and with the truth if known.
+    """Combine examples with their answers, and with the truth if it is known.
 
     Args:
         examples: list of X examples.
-        decoded: list of X dicts, of `TaskKind.decode`.
+        decoded: list of X dicts, results of `TaskKind.decode`.
 
     Returns:
-        list of X dicts: the place, `row` of a file or else `where`; the content
-        of the example, such as `text`; the truth, such as `true_label`;
-        `predicted_label`, and whether the prediction is `right`; then the
-        result of `TaskKind.decode`.
+        list of X dicts. A dict contains, in this order: the place of the
+        example (`row` of a file, otherwise `where`); its content, such as
+        `text`; the truth, such as `true_label`; `predicted_label`; `right`,
+        whether the prediction is right; and the result of `TaskKind.decode`.
     """
     return [
         {**_shown(example, one), **one}
@@ -83,7 +83,7 @@ def prediction_rows(examples, decoded):
 
 
 def _shown(example, one):
-    """Content and truth of an example, dict of JSON values."""
+    """Return content and truth of an example, dict of JSON values."""
     shown = {}
     row = re.fullmatch(r".*, row (\d+)", example.where, re.DOTALL)
     if row:
@@ -107,7 +107,7 @@ def _shown(example, one):
             shown["predicted_label"] = one["label"]
         if true is not None and answer != "score":
             shown["right"] = one[answer] == shown[truth]
-            if answer == "labels":  # in any order
+            if answer == "labels":  # the order of labels does not matter
                 shown["right"] = set(one[answer]) == set(shown[truth])
     if isinstance(example, QuestionExample):
         if example.answers or example.is_impossible:
@@ -116,13 +116,13 @@ def _shown(example, one):
 
 
 def write_report(directory, task, examples, decoded, labels=None):
-    """Write a kind of task's tables and pictures of answers.
+    """Write the tables and pictures about answers for the kind of task.
 
     Args:
-        directory: path.
+        directory: path of the directory for the files.
         task: TaskSpec.
         examples: list of X examples with labels.
-        decoded: list of X dicts, of `TaskKind.decode`.
+        decoded: list of X dicts, results of `TaskKind.decode`.
         labels: tuple of C str, the classes, or None.
     """
     directory, title = as_path(directory), f"{task.name}, held out"
@@ -161,28 +161,29 @@ def write_report(directory, task, examples, decoded, labels=None):
 
 
 def _write_official(directory, decoded):
-    """Write all files for SQuAD's official scripts, or none."""
+    """Write the files for SQuAD's official scripts, either all or none."""
     with contextlib.ExitStack() as stack:
         for key, name in OFFICIAL_FILES.items():
             by_id = {one["id"]: one[key] for one in decoded}
             text = json.dumps(by_id, indent=4, ensure_ascii=False) + "\n"
             file = stack.enter_context(written_whole(directory / name))
-            # Lone surrogates, in the form of `json_line`.
+            # Lone surrogates are written in the form that `json_line` uses.
             file.write_bytes(text.encode(errors="backslashreplace"))
 
 
 def answers_by_length(examples, decoded):
-    """F1 of answers to questions, by the number of words in the true answer.
+    """Compute the F1 of answers, grouped by the true answer's number of words.
 
     Args:
-        examples: list of X QuestionExample; the first true answer defines the
-            length.
-        decoded: list of X dict of `answer`, "" for no answer.
+        examples: list of X QuestionExample. The first true answer defines the
+            number of words.
+        decoded: list of X dict with `answer`, "" for no answer.
 
     Returns:
-        dict from number of words, such as "3 to 4", to (number of questions,
-        mean F1 in percent by SQuAD's official script), shortest first, with
-        "none" for questions without an answer. Missing lengths are left out.
+        dict from a number of words, such as "3 to 4", to (number of questions,
+        mean F1 in percent by SQuAD's official script), in increasing order. The
+        key "none" is for questions without an answer. Numbers of words that do
+        not occur are left out.
     """
     groups = {name: [] for name in (*_LENGTHS.values(), _LONGER)}
     for example, one in zip(examples, decoded, strict=True):
@@ -200,14 +201,17 @@ def answers_by_length(examples, decoded):
 
 
 def classes_text(targets, predictions, labels):
-    """Precision, recall and F1 of the classes that occur, by scikit-learn.
+    """Make a table of precision, recall and F1 of the classes that occur.
+
+    scikit-learn computes the table.
 
     Args:
-        targets, predictions: [X] integers; [X, C] 0 or 1 for several classes.
-        labels: C names.
+        targets, predictions: [X] integers, or [X, C] with 0 or 1 for several
+            classes per text.
+        labels: sequence of C names.
 
     Returns:
-        str, a table with the accuracy and the averages.
+        str, the table with the accuracy and the averages.
     """
     from sklearn.metrics import classification_report
 
@@ -227,13 +231,15 @@ def classes_text(targets, predictions, labels):
 
 
 def entities_text(targets, predictions):
-    """Precision, recall and F1 of the types of entities, by seqeval.
+    """Make a table of precision, recall and F1 of the types of entities.
+
+    seqeval computes the table.
 
     Args:
         targets, predictions: lists of lists of tags.
 
     Returns:
-        str, a table with the averages.
+        str, the table with the averages.
     """
     from seqeval.metrics import classification_report
     from seqeval.metrics.sequence_labeling import get_entities
@@ -250,16 +256,16 @@ def entities_text(targets, predictions):
 
 
 def draw_confusion(file, targets, predictions, labels, title):
-    """Draw the confusion matrix, with counts for up to 40 classes.
+    """Draw the confusion matrix; with up to 40 classes also the counts.
 
-    The shade of a cell is its share of the examples of the true class.
-    Matplotlib draws names with the families of its setting `font.family`. If
-    these lack a letter, classes are shown by number.
+    The shade of a cell is the cell's share of the examples of the true class.
+    Matplotlib draws names with the fonts of its setting `font.family`. If these
+    fonts lack a letter, the picture shows numbers instead of names.
 
     Args:
-        file: path of the PNG, written atomically.
+        file: path of the PNG, which is written atomically.
         targets, predictions: [X] integers.
-        labels: C names.
+        labels: sequence of C names.
         title: str.
 
     Returns:
@@ -271,14 +277,15 @@ def draw_confusion(file, targets, predictions, labels, title):
     from sklearn.metrics import confusion_matrix
 
     places = range(len(labels))
-    with warnings.catch_warnings():  # for one class; the run has warned already
+    # scikit-learn warns of a single class; the run has warned of this already.
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="A single label was found")
         counts = confusion_matrix(targets, predictions, labels=places)
-    # For a class that does not occur, each share is 0.
+    # The shares of a class that does not occur are 0.
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
     def draw(names):
-        # A "$" in a name starts no formula.
+        # A "$" in a name must not start a formula.
         with rc_context({"text.parse_math": False, "font.size": 7}):
             side = 2.5 + 0.26 * len(names)
             figure = Figure(figsize=(side + 1, side), layout="constrained")
@@ -312,10 +319,10 @@ def draw_confusion(file, targets, predictions, labels, title):
 
 
 def draw_regression(file, targets, predictions, title):
-    """Draw predicted numbers against true ones.
+    """Draw predicted numbers over true numbers.
 
     Args:
-        file: path of the PNG, written atomically.
+        file: path of the PNG, which is written atomically.
         targets, predictions: [X] numbers.
         title: str.
     """
@@ -331,12 +338,11 @@ def draw_regression(file, targets, predictions, title):
 
 
 def draw_answers(file, by_length, title):
-    """Draw the F1 of answers to questions by the length of the true answer.
+    """Draw the F1 of answers over the true answer's number of words.
 
     Args:
-        file: path of the PNG, written atomically.
-        by_length: dict from str, a number of words, to (number of questions, F1
-            in percent).
+        file: path of the PNG, which is written atomically.
+        by_length: dict made by `answers_by_length`.
         title: str.
     """
     from matplotlib.figure import Figure
@@ -363,7 +369,7 @@ def _shortened(name):
 
 
 def png(figure):
-    """A matplotlib.figure.Figure as PNG bytes."""
+    """Draw a matplotlib.figure.Figure as a PNG, bytes."""
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=150)
     return data.getvalue()

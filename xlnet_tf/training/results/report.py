@@ -1,6 +1,7 @@
-"""Report of a run as a self-contained HTML page.
+"""Report of a fine-tuning run as a self-contained HTML page.
 
-The page loads nothing: pictures are inline, and its policy forbids the network.
+The page contains its pictures and loads no other files. Its security policy
+forbids the network.
 
 Shapes: X examples, C classes.
 """
@@ -28,7 +29,7 @@ from xlnet_tf.training.results.predictions import prediction_rows
 
 PAGE_FILE = "report.html"
 MOST_ERRORS = 100
-_MOST_CHARACTERS = 2000  # per cell
+_MOST_CHARACTERS = 2000  # largest number of characters in a cell
 _OF_TEXTS = ("classification", "multi_label", "regression")
 _FIRST = ("row", "where", "text", "text_pair")
 _LEFT_OUT = {"id", "label", "labels", "right", "n_best", "probabilities"}
@@ -48,15 +49,15 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def write_page(directory, results, task, kind, examples, decoded, labels=None):
-    """Write `report.html`; parts that fail are left out with a warning.
+    """Write the page `report.html`; leave out parts that fail, with a warning.
 
     Args:
         directory: path of the run, with the pictures of `write_report`.
-        results: dict of `make_results`.
+        results: dict made by `make_results`.
         task: TaskSpec.
-        kind: TaskKind around the model.
+        kind: TaskKind with its model.
         examples: list of X examples with labels.
-        decoded: list of X dicts, of `TaskKind.decode`.
+        decoded: list of X dicts, results of `TaskKind.decode`.
         labels: tuple of C str, the classes, or None.
     """
     directory = as_path(directory)
@@ -75,7 +76,7 @@ def write_page(directory, results, task, kind, examples, decoded, labels=None):
     ):
         try:
             parts = draw()
-        # An error here must not cost a run its results.
+        # An error in the report must not lose the results of a run.
         except Exception as error:  # noqa: BLE001
             warnings.warn(
                 f"{PAGE_FILE} has no section {title!r}: {in_a_line(error)}",
@@ -191,7 +192,7 @@ def _square(xlabel, ylabel):
 
 
 def _errors(task, kind, examples, rows, labels):
-    """The worst errors, largest first."""
+    """Return the section with the worst errors, largest error first."""
     sizes = [_size_of_error(row) for row in rows]
     order = sorted(range(len(rows)), key=lambda i: (-sizes[i], i))
     order = [i for i in order if sizes[i] > 0][:MOST_ERRORS]
@@ -227,7 +228,7 @@ def _errors(task, kind, examples, rows, labels):
 
 
 def _size_of_error(row):
-    """float, above 0 for errors, larger for worse ones."""
+    """Return the size of an error, float; 0 for a right answer."""
     if "true_score" in row:
         return abs(row["score"] - row["true_score"])
     if "true_labels" in row:
@@ -249,7 +250,7 @@ def _size_of_error(row):
 
 
 def _cells(row):
-    """dict of name to cell for one error."""
+    """Make the cells of the table of errors for one error, dict by name."""
     cells = {name: row[name] for name in _FIRST if name in row}
     for name, value in row.items():
         if name not in cells and name not in _LEFT_OUT:
@@ -279,7 +280,7 @@ def _cut(value):
 
 
 def _weights(row, labels):
-    """Weights of the logits in the sum that explains the error."""
+    """Return the logits' weights in the sum that explains the error."""
     if "true_score" in row:
         return float(np.sign(row["score"] - row["true_score"]))
     if "true_labels" in row:
@@ -304,12 +305,12 @@ def _coloured(words):
 
 
 def _element(tag, *content, **attributes):
-    """An element of HTML.
+    """Make an HTML element.
 
     Args:
         tag: str, name of the element.
-        *content: each a str, number or element; None is left out.
-        **attributes: str, "class_" for "class".
+        *content: strs, numbers and elements. None is left out.
+        **attributes: strs, the attributes; "class_" for "class".
 
     Returns:
         xml.etree.ElementTree.Element.
@@ -323,7 +324,7 @@ def _element(tag, *content, **attributes):
             made.append(part)
             last = part
             continue
-        # Characters that a browser does not show or UTF-8 lacks.
+        # Replace characters that browsers do not show or UTF-8 cannot encode.
         text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(part))
         if last is None:
             made.text = (made.text or "") + text
@@ -333,11 +334,12 @@ def _element(tag, *content, **attributes):
 
 
 def _table(header, rows):
-    """A table.
+    """Make an HTML table.
 
     Args:
         header: list of str.
-        rows: list of lists of cells: str, number (on the right), element.
+        rows: list of lists of cells. A cell is a str, an element, or a number,
+            which is aligned on the right.
     """
     return _element(
         "table",
@@ -355,7 +357,7 @@ def _cell(value):
 
 
 def _picture(data, alternative):
-    """An inline picture.
+    """Make an HTML element with an inline picture.
 
     Args:
         data: bytes of a PNG.
@@ -366,7 +368,7 @@ def _picture(data, alternative):
 
 
 def _page(title, content):
-    """A whole page, bytes.
+    """Make the whole HTML page, bytes.
 
     Args:
         title: str.

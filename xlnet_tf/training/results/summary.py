@@ -1,4 +1,4 @@
-"""Results of a fine-tuning run, and a summary over seeds."""
+"""Results of a fine-tuning run, and the summary of runs with several seeds."""
 
 import importlib.metadata
 import math
@@ -41,22 +41,23 @@ def make_results(
     """Make the results of a run.
 
     Args:
-        task: str, its name.
-        metrics: dict of str to float, the main metric first, of `Task.score`.
-        seed: int.
+        task: str, name of the task.
+        metrics: dict of str to float, made by `Task.score`, with the main
+            metric first.
+        seed: int, seed of the run.
         steps: int, number of training steps.
         examples: int, number of training examples.
-        preset: str or None, the source of the model.
+        preset: str or None, the preset of the model.
         started_from: str, "pretrained" or "random".
-        details: dict or None, of `Task.details`.
-        analysis: dict or None, of `analyse`.
-        **facts: other entries.
+        details: dict made by `Task.details`, or None.
+        analysis: dict made by `analyse`, or None.
+        **facts: other entries of the results.
 
     Returns:
         dict of JSON values.
 
     Raises:
-        ValueError: if there is no metric, or a metric is NaN.
+        ValueError: if there is no metric, or if a metric is NaN.
     """
     metrics = {name: float(value) for name, value in metrics.items()}
     if not metrics:
@@ -92,19 +93,20 @@ def write_results(directory, results):
     """Write `results.json` of a run.
 
     Args:
-        directory: path that exists.
-        results: dict of `make_results`.
+        directory: path of an existing directory.
+        results: dict made by `make_results`.
     """
     write_listed(directory, {RESULTS_FILE: results})
 
 
 def written(metrics, comma=", "):
-    """Metrics as a line of text.
+    """Format metrics as a line of text.
 
     Args:
-        metrics: dict of str to float. The lowest 32-bit number as a threshold
-            means that no question is answered and is written in words.
-        comma: str between two metrics.
+        metrics: dict of str to float. If a threshold is the lowest 32-bit
+            number, no question is answered, and the line has words instead of
+            the number.
+        comma: str, text between two metrics. Default ", ".
     """
     return comma.join(
         f"{name} {'never answers' if value <= NO_ANSWERS else f'{value:.4g}'}"
@@ -113,7 +115,7 @@ def written(metrics, comma=", "):
 
 
 def versions():
-    """Versions of Python and of the packages that affect the numbers."""
+    """Return the versions of Python and of packages that affect the results."""
     versions_by_package = {
         "python": platform.python_version(),
         "xlnet_tf": __version__,
@@ -127,13 +129,13 @@ def versions():
 
 
 def seeds_summary(values):
-    """Median and spread of a metric over seeds.
+    """Compute the median and the spread of a metric over seeds.
 
     Args:
         values: list of float, at least one.
 
     Returns:
-        dict: "median", "min", "max", and "all", the values.
+        dict of "median", "min", "max" and "all", the list of values.
 
     Raises:
         ValueError: if there are no values.
@@ -150,17 +152,17 @@ def seeds_summary(values):
 
 
 def write_summary(directory, results, write):
-    """Write `seeds.json`, and report the median and extremes over seeds.
+    """Write `seeds.json`, and print the median and the extremes over seeds.
 
     Args:
-        directory: path.
-        results: list of dict, of `read_results`.
-        write: function of a line, str.
+        directory: path of the directory with all runs.
+        results: list of dict, results of `read_results`.
+        write: function that prints a line of text.
     """
     summary = {
         name: seeds_summary([x["metrics"][name] for x in results])
         for name in results[0]["metrics"]
-        # Some metrics are defined only for some held-out examples.
+        # Some metrics are not defined for all sets of held-out examples.
         if all(name in x["metrics"] for x in results)
     }
     write_json(as_path(directory) / SEEDS_FILE, summary)
