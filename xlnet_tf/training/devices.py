@@ -1,6 +1,6 @@
-"""Distribution strategies by name: devices, workers, TPUs, deadlines.
+"""Distribution strategies: devices, workers, TPUs and deadlines.
 
-No other file distinguishes TPU, GPU and CPU strategies.
+No other file distinguishes the strategies of TPUs, GPUs and CPUs.
 """
 
 import contextlib
@@ -30,9 +30,10 @@ _NO_STRATEGY = type(tf.distribute.get_strategy())
 
 DEVICE_FILES = pathlib.Path("/dev")
 CPU_FILE = pathlib.Path("/proc/cpuinfo")
-# CPU flags of instructions that multiply bfloat16.
+# Flags of a CPU that has instructions for products of bfloat16.
 _BFLOAT16 = {"amx_bf16", "avx512_bf16"}
-# Ends silently when its input closes, as at its parent's end.
+# Program of the second process of `deadline`. It ends silently when its input
+# is closed, for example because the parent process has ended.
 _BESIDE = """\
 import select, sys
 if not select.select([sys.stdin], [], [], float(sys.argv[1]))[0]:
@@ -41,23 +42,24 @@ if not select.select([sys.stdin], [], [], float(sys.argv[1]))[0]:
 
 
 def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
-    """tf.distribute.Strategy by its name.
+    """Make a tf.distribute.Strategy from its name.
 
     Args:
         name: str. "auto" means a TPU if `tpu` or TPU_NAME is set, several
             workers if TF_CONFIG lists them, all GPUs if there are several, and
             otherwise one device. "mirrored" without a GPU uses the logical CPU
             devices, and warns if there is only one.
-        tpu: str, name or `grpc://` address of a TPU, "local" on a TPU VM.
-        worker_timeout: float, seconds that workers wait for one another. If
-            some have not started by then, the process ends.
+        tpu: str, name or `grpc://` address of a TPU, or "local" on a TPU VM.
+            Default None.
+        worker_timeout: float, seconds that workers wait for each other. If a
+            worker has not started by then, the process ends. Default 600.
 
     Returns:
         tf.distribute.Strategy.
 
     Raises:
         ValueError: if the name is unknown or the settings contradict it.
-        RuntimeError: if the machine lacks the devices.
+        RuntimeError: if the machine lacks the requested devices.
     """
     check_value("strategy", name, str, choices=STRATEGIES)
     if tpu and name not in ("auto", "tpu"):
@@ -99,7 +101,7 @@ def is_one_device(strategy):
 
 
 def is_one_cpu(strategy):
-    """Whether a strategy has one device, a CPU, by name: bool."""
+    """Whether a strategy has a single device, which is a CPU."""
     if not isinstance(strategy, tf.distribute.OneDeviceStrategy):
         return False
     (device,) = strategy.extended.worker_devices
@@ -107,7 +109,7 @@ def is_one_cpu(strategy):
 
 
 def multiplies_bfloat16(strategy):
-    """Whether a strategy is one CPU with instructions for bfloat16, bool."""
+    """Whether the only device is a CPU with instructions for bfloat16."""
     if not is_one_cpu(strategy):
         return False
     try:
@@ -118,7 +120,7 @@ def multiplies_bfloat16(strategy):
 
 
 def distribute_rows(strategy, rows_of_worker):
-    """Distribute the dataset of each worker of a strategy.
+    """Distribute the data set of each worker of a strategy.
 
     Args:
         strategy: tf.distribute.Strategy.
@@ -126,9 +128,9 @@ def distribute_rows(strategy, rows_of_worker):
             tf.data.Dataset of batches of one replica.
 
     Returns:
-        distributed dataset, or the plain one on one CPU: there batches need no
-        prefetch to a device, and prefetching iterators tune themselves, see
-        `data_pipeline.dataset_options`.
+        distributed data set. On a single CPU the data set itself, because
+        batches need no prefetch to a device, and prefetching iterators tune
+        themselves, see `data_pipeline.dataset_options`.
     """
     if is_one_cpu(strategy):
         return rows_of_worker(tf.distribute.InputContext())
@@ -136,7 +138,7 @@ def distribute_rows(strategy, rows_of_worker):
 
 
 def describe(strategy):
-    """One line about the strategy and its devices."""
+    """Return a line of text about the strategy and its devices."""
     devices = sorted(
         {
             device.device_type
@@ -152,7 +154,7 @@ def describe(strategy):
 
 
 def make_step_counter(strategy):
-    """The step of a run, an int64 variable that replicas share."""
+    """Make the step of a run, an int64 variable that all replicas share."""
     with strategy.scope():
         return tf.Variable(
             0,
@@ -169,7 +171,7 @@ def has_peers(strategy):
 
 
 def worker_index(strategy):
-    """Index of this process among those that train together, int."""
+    """Index of this process among the processes that train together, int."""
     resolver = strategy.cluster_resolver
     if resolver is None or resolver.task_id is None:
         return 0
@@ -177,15 +179,16 @@ def worker_index(strategy):
 
 
 def is_chief(strategy):
-    """Whether this process writes the files that all workers share, bool."""
+    """Whether this process writes the files that all workers share."""
     return worker_index(strategy) == 0
 
 
 def checkpoint_options(strategy):
-    """tf.train.CheckpointOptions: this process reads and writes the files.
+    """Make options with which this process reads and writes checkpoint files.
 
-    Otherwise a TPU's hosts would do it, and they may not have the same paths.
-    With several workers each has its own files.
+    Without these tf.train.CheckpointOptions the hosts of a TPU would read and
+    write the files, and they may not have the same paths. With several workers
+    each worker has its own files.
     """
     if has_peers(strategy):
         return tf.train.CheckpointOptions()
@@ -193,7 +196,7 @@ def checkpoint_options(strategy):
 
 
 def largest_and_smallest(strategy, value):
-    """The extremes of a number over all processes.
+    """Compute the extremes of a number over all processes.
 
     Args:
         strategy: tf.distribute.Strategy.
@@ -210,7 +213,7 @@ def largest_and_smallest(strategy, value):
 
 
 def holds_anywhere(strategy, condition):
-    """Whether a condition holds in any process, bool.
+    """Whether a condition holds in any process.
 
     Args:
         strategy: tf.distribute.Strategy.
@@ -219,7 +222,9 @@ def holds_anywhere(strategy, condition):
     return largest_and_smallest(strategy, condition)[0] > 0
 
 
-@functools.lru_cache(maxsize=1)  # traced once: called after each batch
+# Cached, because the function is called after each batch and must not be traced
+# each time.
+@functools.lru_cache(maxsize=1)
 def _gathered(strategy):
     @tf.function
     def gathered(value):
@@ -229,7 +234,10 @@ def _gathered(strategy):
 
 
 def wait_for_peers(strategy):
-    """Wait until all processes get here; return at once without others."""
+    """Wait until all processes have called this function.
+
+    A single process does not wait.
+    """
     largest_and_smallest(strategy, 0)
 
 
@@ -261,7 +269,7 @@ def _best(tpu):
 
 def _multi_worker(timeout):
     options = tf.distribute.experimental.CommunicationOptions(
-        # Without a timeout, workers wait forever for a stuck one.
+        # Without a timeout, workers would wait forever for a stuck worker.
         timeout_seconds=timeout
     )
     config = _tf_config()
@@ -284,17 +292,17 @@ def _replica_devices():
 
 
 def names_several_workers():
-    """Whether the variable TF_CONFIG lists several processes, bool.
+    """Whether the environment variable TF_CONFIG lists several processes.
 
     Raises:
-        ValueError: if it is not JSON in TensorFlow's form.
+        ValueError: if TF_CONFIG is not JSON in TensorFlow's form.
     """
     cluster = _tf_config()["cluster"]
     return len(cluster.get("worker", [])) > 1 or "chief" in cluster
 
 
 def _tf_config():
-    """dict of TF_CONFIG, with the dicts `cluster` and `task`."""
+    """Read TF_CONFIG, a dict with the dicts `cluster` and `task`."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         config = parse_json(text)
@@ -358,7 +366,7 @@ def _check_tf_config():
 
 
 def _is_address(address):
-    """Whether a value is the HOST:PORT of a worker, bool."""
+    """Whether a value is the HOST:PORT of a worker."""
     if not isinstance(address, str):
         return False
     host, _, port = address.rpartition(":")
@@ -430,14 +438,14 @@ def deadline(seconds, message):
     """Context that ends the process, with status 1, after a time limit.
 
     Some calls hold Python's lock while they wait, so that neither a thread nor
-    a signal handler can run. A small second process prints the message, and
-    then `faulthandler`, which needs no lock, ends this process. Ctrl-C ends it
-    at once. SIGTERM waits for the end of the context: TensorFlow's handler
-    would lose it.
+    a signal handler can run. For this reason a small second process prints the
+    message. After that `faulthandler`, which needs no lock, ends this process.
+    Ctrl-C ends this process at once. SIGTERM is handled at the end of the
+    context, because TensorFlow's handler would lose it.
 
     Args:
-        seconds: float.
-        message: str, one line.
+        seconds: float, the time limit.
+        message: str, one line of text.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_signals_set_aside())

@@ -35,7 +35,7 @@ _MEMORY = ("memories", "memory_mask")
 
 
 class Variables(tf.train.experimental.PythonState):
-    """Variables of Keras' JAX backend in TensorFlow's checkpoints.
+    """Variables of Keras' JAX backend, for TensorFlow's checkpoints.
 
     Args:
         variables: list of keras.Variable.
@@ -45,7 +45,7 @@ class Variables(tf.train.experimental.PythonState):
         self._variables = list(variables)
 
     def serialize(self):
-        # NumPy has no file format for bfloat16; float32 holds its values.
+        # NumPy cannot store bfloat16. float32 represents all its values.
         arrays = [np.asarray(x.value) for x in self._variables]
         arrays = [
             x.astype("float32") if x.dtype.name == "bfloat16" else x
@@ -68,7 +68,7 @@ class Variables(tf.train.experimental.PythonState):
 
 
 class JaxMemoryRows(MemoryRows):
-    """Rows of a memory, all in this process."""
+    """Files with the rows of memory; this process has all rows."""
 
     def _row_range(self):
         return 0, self._memory.batch_size
@@ -87,7 +87,7 @@ class JaxMemoryRows(MemoryRows):
 
 
 class Jax:
-    """The JAX backend of a run, on its devices; see `TensorFlow`.
+    """JAX backend of a run, on JAX's devices; see `TensorFlow`.
 
     Args:
         settings: PretrainingSettings or FinetuningSettings.
@@ -119,12 +119,12 @@ class Jax:
         self.has_tpu = self.devices.devices[0].platform == "tpu"
 
     def describe(self):
-        """One line about the devices."""
+        """Return a line of text about the devices."""
         kind = self.devices.devices[0].platform.upper()
         return f"JAX, {len(self.devices)} device(s) of {kind}"
 
     def tracked(self, model, optimizer):
-        """dict of a model's and its optimizer's parts for a checkpoint."""
+        """Return the parts of model and optimizer for a checkpoint, dict."""
         # Weights that no objective trains may come from a preset.
         weights = [*model.trainable_variables, *untrained(model)]
         return {
@@ -133,19 +133,19 @@ class Jax:
         }
 
     def steps(self, model, optimizer, memory, loss, batches, settings, step):
-        """Make Steps; see the class."""
+        """Make the training steps; see the class Steps."""
         return Steps(
             *(model, optimizer, memory, loss, batches, settings, step),
             self.devices,
         )
 
     def evaluation(self, model, loss, batches, settings):
-        """Make a MeanLoss; see the class."""
+        """Make the evaluation; see the class MeanLoss."""
         memory = make_memory(model, settings, self.strategy)
         return MeanLoss(model, memory, loss, batches, self.devices)
 
     def distributed(self, batches, settings):
-        """The whole batches of a run; see `predictor`."""
+        """Return the whole batches of a run; see `predictor`."""
         settings.replica_batch_size(self.num_replicas)
         return batches()
 
@@ -229,11 +229,11 @@ class Devices:
         """Compile a function that runs on each device's rows.
 
         Args:
-            function: of pytrees of arrays.
-            inputs, outputs: bools, for each argument and result whether its
-                arrays are divided by rows.
-            given_up: ints, arguments whose memory the results may reuse. Their
-                arrays cannot be read afterwards.
+            function: function of pytrees of arrays.
+            inputs, outputs: sequences of bool, whether the arrays of each
+                argument and of each result are divided by rows.
+            given_up: ints, the arguments whose memory the results may reuse.
+                Their arrays cannot be read afterwards.
         """
 
         def specs(are_divided):
@@ -251,16 +251,16 @@ class Devices:
         )
 
     def divided(self, arrays):
-        """Arrays, or a dict of them, with rows divided among devices."""
+        """Divide the rows of arrays, or of a dict of arrays, among devices."""
         return jax.device_put(arrays, NamedSharding(self._mesh, _ROWS))
 
     def copied(self, arrays):
-        """Arrays, or a dict of arrays, copied to each device."""
+        """Copy arrays, or a dict of arrays, to each device."""
         return jax.device_put(arrays, NamedSharding(self._mesh, _ALL))
 
 
 class Steps:
-    """Training steps of a model; `make` runs several in one loop.
+    """Training steps of a model, several in a loop.
 
     Args:
         model, optimizer, memory, loss, settings, step: see
@@ -284,7 +284,7 @@ class Steps:
         self._skipped_in_a_row = 0
 
     def make(self, count, stop=None):
-        """Make some steps; see `on_tensorflow.Steps.make`."""
+        """Make a loop of training steps; see `on_tensorflow.Steps.make`."""
         begun, devices = time.monotonic(), self._devices
         weights = devices.copied(values(self._model.trainable_variables))
         moments = devices.copied(values(self._optimizer.variables))
@@ -336,7 +336,7 @@ class Steps:
 
 
 class MeanLoss:
-    """Means of a loss and its metrics over held-out batches.
+    """Evaluation: mean loss and metrics of a model over held-out batches.
 
     Args:
         model: XLNetPretrainer.
@@ -353,7 +353,7 @@ class MeanLoss:
         self._step = make_evaluation(model, loss, devices)
 
     def evaluate(self, count, must_stop, progress=False):
-        """Evaluate; see `on_tensorflow.MeanLoss.evaluate`."""
+        """Compute the means; see `on_tensorflow.MeanLoss.evaluate`."""
         batches, devices = self._batches().as_numpy_iterator(), self._devices
         if self._memory is not None:
             self._memory.reset()
@@ -372,34 +372,34 @@ class MeanLoss:
 
 
 def _with_memory(features, memory, devices):
-    """Features on the devices, with the memory for their rows."""
+    """Divide features among devices, and add the memory of their rows."""
     if memory is not None:
         features = memory.read(features)
     return devices.divided(dict(features))
 
 
 def _added(sums, more):
-    """dict of floats, the sum of two dicts."""
+    """Add two dicts of floats, key by key."""
     return {k: float(v) + (sums[k] if sums else 0.0) for k, v in more.items()}
 
 
 def values(variables):
-    """list of arrays, the values of variables."""
+    """Return the values of variables, list of arrays."""
     return [x.value for x in variables]
 
 
 def untrained(model):
-    """list of the weights of a model that no step updates.
+    """List the weights of a model that no step updates.
 
-    They are arguments of the step. Otherwise they would be constants of the
-    program: with adapters, almost the whole model.
+    These weights are arguments of the step. Otherwise they would be constants
+    of the compiled program. With adapters they are almost the whole model.
     """
     trained = {id(x) for x in model.trainable_variables}
     return [x for x in model.weights if id(x) not in trained]
 
 
 def scope_of(variables, arrays):
-    """A context that gives variables other values."""
+    """Context in which variables have other values."""
     mapping = list(zip(variables, arrays, strict=True))
     return keras.StatelessScope(state_mapping=mapping)
 
@@ -411,15 +411,15 @@ def assign(variables, arrays):
 
 
 def replica_seeds(seed, stream, step, replicas):
-    """The seeds of replicas at a step, int32 [replicas, 2]."""
+    """Derive the seeds of the replicas at a step, int32 [replicas, 2]."""
     fold_in = tf.random.experimental.stateless_fold_in
-    # The seed depends on the type of the step too.
+    # int64, because the seed depends on the type of the step too.
     step_seed = fold_in([seed, stream], tf.constant(step, tf.int64))
     return np.stack([fold_in(step_seed, r).numpy() for r in range(replicas)])
 
 
 def part_seeds(seeds, parts):
-    """Seeds of micro-batches of the replicas, int32 [replicas, parts, 2]."""
+    """Derive the seeds of all micro-batches, int32 [replicas, parts, 2]."""
     fold_in = tf.random.experimental.stateless_fold_in
     return np.stack(
         [
@@ -430,7 +430,7 @@ def part_seeds(seeds, parts):
 
 
 def make_step(model, optimizer, loss, settings, devices):
-    """The compiled step.
+    """Compile the training step.
 
     Args:
         model: keras.Model.
@@ -440,14 +440,14 @@ def make_step(model, optimizer, loss, settings, devices):
         devices: Devices.
 
     Returns:
-        function from (weights, moments, others, features, seeds) to (weights,
-        moments, memory, report). Weights and moments are lists of arrays, and
-        the inputs are consumed; others, list of arrays of `untrained`;
-        features, dict of arrays of B rows, memory included; seeds, int32
-        [devices, parts, 2]; memory, dict for `StatefulMemory.write`; report,
-        dict of `loss`, `gradient_norm` and `is_finite`, for the whole batch,
-        and of `metrics` and `weight`, sums that are zero if the step is not
-        finite.
+        function of (weights, moments, others, features, seeds) that returns
+        (weights, moments, memory, report). The weights and moments are lists of
+        arrays; the arguments cannot be read afterwards. `others` is the list of
+        arrays of `untrained`. `features` is a dict of arrays of B rows,
+        memory included. `seeds` is int32 [devices, parts, 2]. `memory` is a
+        dict for `StatefulMemory.write`. `report` is a dict of `loss`,
+        `gradient_norm` and `is_finite` of the whole batch, and of the sums
+        `metrics` and `weight`, which are zero if the step is not finite.
     """
     parts = settings.gradient_accumulation_steps
     variables = [*model.trainable_variables, *untrained(model)]
@@ -491,11 +491,11 @@ def make_step(model, optimizer, loss, settings, devices):
 
 
 def _updated(weights, moments, gradient, metrics, weight, optimizer, settings):
-    """Weights and moments after an update, see `make_update`.
+    """Update weights and moments with a gradient, see `make_update`.
 
     Args:
         weights, moments, gradient: lists of arrays.
-        metrics, weight: sums over the batch.
+        metrics, weight: sums over the whole batch.
         optimizer, settings: see `make_step`.
 
     Returns:
@@ -511,7 +511,7 @@ def _updated(weights, moments, gradient, metrics, weight, optimizer, settings):
     new_weights, new_moments = optimizer.stateless_apply(
         moments, [x * factor for x in gradient], weights
     )
-    # A skipped step counts for the learning rate.
+    # A skipped step also counts as a step for the learning rate.
     before = [
         new if variable is optimizer.iterations else old
         for variable, new, old in zip(
@@ -533,14 +533,14 @@ def _updated(weights, moments, gradient, metrics, weight, optimizer, settings):
 
 
 def _if(condition, these, others):
-    """Arrays of one pytree if a condition holds, else of the other."""
+    """Return the arrays of `these` if a condition holds, else of `others`."""
     return jax.tree.map(
         lambda one, other: jnp.where(condition, one, other), these, others
     )
 
 
 def make_evaluation(model, loss, devices):
-    """The compiled step of an evaluation.
+    """Compile the step of an evaluation.
 
     Args:
         model: XLNetPretrainer.
@@ -548,8 +548,8 @@ def make_evaluation(model, loss, devices):
         devices: Devices.
 
     Returns:
-        function from (values of all variables, features) to (memory, (metrics,
-        weight)).
+        function of (values of all variables, features) that returns (memory,
+        (metrics, weight)).
     """
     variables = model.variables
 
@@ -562,7 +562,7 @@ def make_evaluation(model, loss, devices):
 
 
 def _sums(loss, features):
-    """(objective, (metrics, weight, memory)) for one device's batch."""
+    """Compute (objective, (metrics, weight, memory)) of a device's batch."""
     outputs = loss.outputs(features)
     objective, metrics, weight = loss.sums(outputs, features)
     memory = {name: outputs[name] for name in _MEMORY if name in features}
