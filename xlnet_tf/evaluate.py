@@ -234,7 +234,7 @@ def measure_task(options):
     from xlnet_tf.training.results.summary import written
 
     find_task(options.task)
-    open_tree(options.data)  # refused before the model is loaded
+    open_tree(options.data)  # refuses wrong paths before the model is loaded
     stored = open_model(options.model)
     settings = reading_settings(stored)
     if options.batch_size:

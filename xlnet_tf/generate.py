@@ -201,7 +201,7 @@ def _generator(options, given):
             f"{options.model} holds a {type(model).__name__}, which cannot "
             "generate: give a pretrained model, or one of sequence to sequence."
         )
-    if hasattr(model, "generation_settings"):  # it has its own settings
+    if hasattr(model, "generation_settings"):  # the model's own settings
         return model.text_generator(**given)
     return TextGenerator(model, tokenizer, GenerationSettings(**given))
 

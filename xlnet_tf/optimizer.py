@@ -256,8 +256,8 @@ class AdamW(keras.optimizers.AdamW):
     def _fused_step(self, gradient, variable, learning_rate):
         """Update a weight in place by a single TensorFlow operation.
 
-        Keras' own update has ten operations, each of which passes over all
-        weights. Together these take a fifth of a training step on a CPU.
+        Keras' own update has ten operations, and each operation passes over all
+        weights. Together they take a fifth of a training step on a CPU.
         """
         import tensorflow as tf
 

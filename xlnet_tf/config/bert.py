@@ -127,31 +127,31 @@ class BertConfig(ModelConfig):
                 f"relative_position_buckets={buckets}."
             )
 
-    # An XLNetConfig has fields of these names.
+    # These properties are fields in XLNetConfig.
 
     @property
     def memory_length(self):
-        """int, 0, because a BERT has no memory."""
+        """Number of tokens in the memory, always 0: a BERT has no memory."""
         return 0
 
     @property
     def reuse_length(self):
-        """int, 0, because a BERT has no memory."""
+        """Number of tokens that enter the memory, always 0."""
         return 0
 
     @property
     def attention_type(self):
-        """str, always "bidirectional"; causal masks are input features."""
+        """Attention type, always "bidirectional"; masks are input features."""
         return "bidirectional"
 
     @property
     def layout(self):
-        """str, always "bert": a sequence begins with [CLS]."""
+        """Layout of sequences, always "bert": [CLS] is the first token."""
         return "bert"
 
     @property
     def transform_activation(self):
-        """str, activation of the dense layer before the tied softmax."""
+        """Activation of the dense layer before the tied softmax, str."""
         return self.activation
 
     @classmethod

@@ -72,8 +72,8 @@ def checked_rate(name, value):
 class ModelConfig(Settings):
     """Base class of the configs, with named sizes and a reader of config files.
 
-    A subclass is a frozen dataclass with the method `from_dict`. It makes its
-    fields with `field`; among them are `num_layers`, `num_heads`,
+    A subclass is a frozen dataclass with the method `from_dict`. The function
+    `field` makes its fields, which include `num_layers`, `num_heads`,
     `hidden_dim`, `head_dim` and `intermediate_dim`.
 
     Attributes:

@@ -118,7 +118,7 @@ class XLNetConfig(ModelConfig):
 
     @property
     def layout(self):
-        """str, always "xlnet": a sequence ends with [CLS]."""
+        """Layout of sequences, always "xlnet": [CLS] is the last token."""
         return "xlnet"
 
     @classmethod

@@ -165,11 +165,11 @@ class Backbone(Preset, BaseModel):
         return (*way, *super().computation())
 
     def predict(self, x, *args, **kwargs):
-        """`keras.Model.predict`, after a check of the features."""
+        """Check the features and predict, see `keras.Model.predict`."""
         return super().predict(self.checked(x), *args, **kwargs)
 
     def predict_on_batch(self, x):
-        """`keras.Model.predict_on_batch`, after a check of the features."""
+        """Check the features, see `keras.Model.predict_on_batch`."""
         return super().predict_on_batch(self.checked(x))
 
     @property
@@ -178,7 +178,7 @@ class Backbone(Preset, BaseModel):
         return None, None, self.config.hidden_dim
 
     def token_table(self):
-        """The embeddings of all tokens, float tensor of shape [V, D]."""
+        """Return the embeddings of all tokens, float tensor [V, D]."""
         embedding = self.token_embedding
         if embedding.quantization_mode is not None:
             # A quantized table holds integers. The layer's call scales them.

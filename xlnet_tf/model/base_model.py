@@ -101,7 +101,7 @@ class BaseModel(keras.Model):
 
     @property
     def input_dtype(self):
-        """str, type of `token_ids`. Keras writes this type into exports."""
+        """Type of `token_ids`, str. Keras writes this type into exports."""
         return "int32"
 
     def build(self, input_shape=None):

@@ -231,7 +231,7 @@ def keep_mask(shape, rate, seed):
 
 
 def dropout(inputs, rate, seed):
-    """Zero a share of the values and scale up the others.
+    """Set a share of the values to zero and scale up all other values.
 
     Args:
         inputs: float tensor.

@@ -75,8 +75,8 @@ def next_memory_mask(features, memory_length, reuse_length=0):
 class StatefulMemory(keras.layers.Layer):
     """Layer that holds the memories of all layers between steps.
 
-    Under a distribution strategy every replica has its own memories, of its own
-    texts; they are not synchronised. At the start, and after `reset`, the
+    Under a distribution strategy every replica has memories of its own texts,
+    and the memories are not synchronised. At the start, and after `reset`, the
     memories are zeros. As in the released code, rows attend to these zeros
     unless `mask_unwritten` is set.
 

@@ -48,8 +48,8 @@ def rematerialized(function, layer, inputs):
     attention.
 
     Args:
-        function: function of tensors that returns one tensor. Of all variables
-            it uses only the variables of `layer`.
+        function: function of tensors that returns one tensor. It may use the
+            variables of `layer`, but no other variables.
         layer: keras.Layer, built.
         inputs: list of float tensors, with gradients.
 
@@ -100,7 +100,8 @@ def _gradient_on_tensorflow(function, arguments, upstream):
 
     # Adding a zero that depends on `upstream` keeps XLA from merging the
     # recomputation with the forward pass (common subexpression elimination).
-    # A slice and a sum, because a replica's batch may have no rows.
+    # The slice has at most one element, and the sum is defined even if a
+    # replica's batch has no rows.
     first = tf.reduce_sum(tf.reshape(upstream, [-1])[:1])
     zero = tf.minimum(tf.abs(first), 0)
     arguments = [x + tf.cast(zero, x.dtype) for x in arguments]

@@ -335,7 +335,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
                 metric = getattr(self, attribute)
                 metric.update_state(terms.metrics[name], terms.weights)
         results = self.get_metrics_result()
-        # A metric without predictions is left out, because its value 0 would
+        # A metric without predictions is left out, because the value 0 would
         # mean that all predictions are wrong.
         return {k: v for k, v in results.items() if k not in unused}
 

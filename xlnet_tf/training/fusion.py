@@ -6,9 +6,9 @@ multiplies bfloat16 with the processor's instructions for it.
 
 import tensorflow as tf
 
-# Operations that XLA does not compile: matrix products, and operations that
-# read or write variables, call functions or copy no data. XLA would only wait
-# for the latter.
+# Operations that XLA does not compile. These are matrix products, and
+# operations that read or write variables, call functions or copy no data. For
+# all but matrix products XLA would only wait.
 _LEFT_OUT = frozenset(
     "BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum MatMul "
     "AssignAddVariableOp AssignSubVariableOp AssignVariableOp Const "

@@ -65,7 +65,7 @@ class Run:
 
 @dataclasses.dataclass
 class Training:
-    """Functions that the loop calls: those of pretraining or of fine-tuning.
+    """Functions of pretraining or of fine-tuning that the loop calls.
 
     Attributes:
         make_steps: function without arguments that returns the backend's Steps

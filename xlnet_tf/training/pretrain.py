@@ -188,8 +188,8 @@ def open_data(settings, num_replicas):
     }
     train = open_records(directories, settings.batch_size, weights, **reading)
     tokenizer = tokenizer_of_records(directories[0], manifest)
-    # The settings for reading held-out records are the same, but all these
-    # records are read.
+    # Evaluations read all held-out records, with the settings for reading the
+    # training records.
     if settings.eval_records:
         split, held_out = "train", ([settings.eval_records], None)
     else:

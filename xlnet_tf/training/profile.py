@@ -18,7 +18,7 @@ class LoopProfile:
         self._directory = str(directory)
         self._global_step = global_step
         self._total_steps = total_steps
-        self._begun = None  # the step before the first recorded one
+        self._begun = None  # the step before the first recorded step
         self._is_done = False
 
     def after_loop(self):

@@ -107,8 +107,8 @@ _PAIRS = {"batch_size": 32, "learning_rate": 5e-5, "epochs": 5.0}
 # Source: Table 8 of https://arxiv.org/abs/1906.08237 (RACE, SQuAD, MNLI,
 # Yelp-5) and the released scripts (STS-B, IMDB). Every other large data set has
 # the settings of a similar set in these sources. GLUE's small sets train for a
-# few epochs. Tasks with a source and a target have the learning rate of s2s-ft
-# in https://github.com/microsoft/unilm.
+# few epochs. Tasks with a source and a target have the learning rate in
+# https://github.com/microsoft/unilm, s2s-ft.
 FINETUNING = {
     "race": _CHOICES,
     "dream": {**_CHOICES, "sequence_length": 256, "steps": 3000},

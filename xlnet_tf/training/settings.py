@@ -453,7 +453,7 @@ class PretrainingSettings(Schedule, Compute, Optimization):
             object.__setattr__(self, "warmup_steps", int(0.08 * self.steps))
 
 
-# Setting -> the objectives that use it.
+# Name of a setting -> objectives that use the setting.
 _OF_OBJECTIVES = {
     "order": ("permutation",),
     "masked_unit": ("masked",),

@@ -45,7 +45,7 @@ class Loss(typing.NamedTuple):
 class StepResult(typing.NamedTuple):
     """Result of a step: loss and gradient norm of the whole batch."""
 
-    step: int  # from 1
+    step: int  # counted from 1
     loss: float
     gradient_norm: float
 

@@ -38,7 +38,7 @@ class Part(NamedTuple):
         rows, keys: slices of the axes Q and K.
         distances: slice of the axis R, the distances of the content rows.
         target_distances: slice of the axis R, the distances of the targets.
-        num_tokens: int or scalar tensor, number of content rows. It is T if
+        num_tokens: int or scalar tensor, number of content rows, or T if
             `rules.streams` is "query".
         rules: AttentionRules of these rows and keys.
     """

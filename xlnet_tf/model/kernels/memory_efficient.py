@@ -85,9 +85,9 @@ def attend(inputs, rules):
             key = sum_keys([part.key for part in of_parts])
             value = sum_keys([part.value for part in of_parts])
             position = _sum_distances(parts, of_parts, num_distances)
-            # Scaling after the sum of two tensors avoids a sum of three. The
-            # order in which TensorFlow adds three tensors depends on other
-            # uses of these tensors, so the rounding would differ.
+            # The sum of two tensors is scaled, because separate scaling would
+            # lead to a sum of three tensors. The order in which TensorFlow adds
+            # three tensors depends on other uses of these tensors.
             return (
                 (content_query + position_query) * scale,
                 ops.sum(content_query, axis=(0, 2)) * scale,

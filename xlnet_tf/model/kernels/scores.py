@@ -352,7 +352,7 @@ def _transposed_product(scores, rows):
     """Multiply transposed scores by rows: ...qk,...qh->...kh."""
     # Transposing the narrow factor and the narrow result, instead of the
     # scores, takes 0.6 of the time on a CPU. XLA would undo this, by folding
-    # the transposition of the result into the product. The extra axis between
-    # them prevents it.
+    # the transposition of the result into the product. The extra axis prevents
+    # this folding.
     product = ops.expand_dims(ops.einsum("...qh,...qk->...hk", rows, scores), 0)
     return ops.squeeze(ops.swapaxes(product, -1, -2), 0)
