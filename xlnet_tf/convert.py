@@ -120,7 +120,7 @@ def main(argv=None):
     if tokenizer is None:
         command_line.print_lines(
             "no tokenizer was found beside the weights: give --tokenizer to "
-            "have one beside the new ones"
+            "write a tokenizer beside the new weights"
         )
     elif arguments.format == "tf1":
         if tokenizer.lowercase:
@@ -156,9 +156,9 @@ def _warn_of_differences(model, form):
     config = model.config
     if form == "tf1" and config.activation == "gelu" and config.gelu == "erf":
         warnings.warn(
-            "the released code computes the tanh form of GELU whatever its "
-            "config says; these weights were trained with erf, so its numbers "
-            "will differ a little.",
+            "the released code computes the tanh form of GELU for every "
+            "config; these weights were trained with erf, so its outputs will "
+            "differ a little.",
             stacklevel=2,
         )
 
@@ -196,7 +196,7 @@ def read(arguments):
         cls = loading.class_of_head(head)
         if cls is None:
             raise ValueError(
-                f"{source.path} holds a {head.task}, which is not of this "
+                f"{source.path} holds a {head.task}, which is no class of this "
                 f"library; --task {backbone.__name__} leaves its head out."
             )
     overrides = {"gelu": arguments.gelu} if arguments.gelu else {}

@@ -192,8 +192,8 @@ class StoredModel:
         pieces = tokenizer.vocabulary_size
         if own is not None and pieces != own.vocabulary_size:
             raise ValueError(
-                f"the tokenizer of {given} has {pieces:,} pieces, and that of "
-                f"the model {own.vocabulary_size:,}. Give the tokenizer that "
+                f"the tokenizer of {given} has {pieces:,} pieces, and the "
+                f"model's {own.vocabulary_size:,}. Give the tokenizer that "
                 "the model was trained with."
             )
         check_vocabulary(pieces, model.config.vocabulary_size)
@@ -243,7 +243,7 @@ def _no_tokenizer(path):
 
     return (
         f"there is no tokenizer (spiece.model, tokenizer.json) in {path}. "
-        f"{tokenizer_advice(path)} --tokenizer names one that is elsewhere."
+        f"{tokenizer_advice(path)} If it is elsewhere, give --tokenizer."
     )
 
 
@@ -272,17 +272,17 @@ def class_of_directory(path, verify=True):
     except ValueError as error:
         names = ", ".join(dict.fromkeys(head.task for head in heads))
         raise ValueError(
-            f"{path} holds several heads, of {names}. Load the one you need "
-            "with `from_preset` of its class, or write it alone with python "
-            "-m xlnet_tf.convert."
+            f"{path} holds several heads, of {names}. Load a head with "
+            "`from_preset` of its class, or write it alone with python -m "
+            "xlnet_tf.convert."
         ) from error
     if head is None:
         return XLNetPretrainer
     cls = class_of_head(head)
     if cls is None:
         raise ValueError(
-            f"{path} holds a {head.task}, which Keras does not know. Import "
-            "the module that registers the class first."
+            f"{path} holds a {head.task}, which is not registered with Keras. "
+            "First import the module that registers the class."
         )
     return cls
 

@@ -125,8 +125,8 @@ class Backbone(Preset, BaseModel):
             raise ValueError(
                 f"`{cls.__name__}.from_preset` needs a model with a "
                 f"{cls.config_class.__name__}. Received: {source.path}, with a "
-                f"{type(config).__name__}. Use the backbone of that config, or "
-                "a task, which makes the one that fits."
+                f"{type(config).__name__}. Use the backbone class of that "
+                "config, or a task, which makes the right backbone."
             )
         return cls(config, **arguments), None
 

@@ -79,7 +79,7 @@ _MASKS = (
     "is_next",
 )
 _FEWER_TARGETS = (
-    " Where a row has fewer targets, repeat one with `target_weights` of 0."
+    " If a row has fewer targets, repeat a target with `target_weights` of 0."
 )
 _INTEGERS = "int", "uint", "bool"
 _INT32 = np.iinfo("int32")
@@ -287,8 +287,8 @@ def _second_half(token_ids):
     """Mark the second half of the rows, bool [B]; refuse an odd B."""
     batch_size = sizes_of(token_ids)[0]
     message = (
-        "`reverse_half_batch` takes an even number of rows, and a last batch "
-        "of fewer rows too: give `is_reversed`, which says it of each row, or "
+        "`reverse_half_batch` needs an even number of rows in each batch, also "
+        "in the last: give `is_reversed`, which has a value for each row, or "
         "set `reverse_half_batch=False`."
     )
     if isinstance(batch_size, int):
@@ -361,8 +361,9 @@ def check_values(features, config, of_tasks):
             )
         if name == "target_mapping" and (values.sum(-1) > 1).any():
             raise ValueError(
-                "`target_mapping` must have one 1 in a row, at the position "
-                f"of the target. Received: a row of {values.sum(-1).max()}."
+                "`target_mapping` must have a single 1 in each row, at the "
+                "position of the target. Received: a row with the sum "
+                f"{values.sum(-1).max()}."
             )
 
 
@@ -496,8 +497,8 @@ def check_streams(streams, target_positions, features):
         )
     if target_positions is None and streams == "query":
         raise ValueError(
-            'without content (`streams="query"`), `target_positions` or '
-            "`target_mapping` must say what is wanted. "
+            'without content (`streams="query"`), give the targets: '
+            "`target_positions` or `target_mapping`. "
             f"Received: {', '.join(features)}."
         )
 

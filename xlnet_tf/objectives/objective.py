@@ -294,8 +294,8 @@ def needs_positions(batch):
         for name in ("target_positions", "target_mapping")
     ):
         raise ValueError(
-            "`target_ids` need `target_positions` or `target_mapping` to "
-            f"say where they stand. Received: {', '.join(batch)}."
+            "`target_ids` need `target_positions` or `target_mapping`, the "
+            f"positions of the targets. Received: {', '.join(batch)}."
         )
     return True
 
@@ -319,7 +319,7 @@ def target_weights(batch, token_loss):
         for sizes in zip(found, expected, strict=True)
     ):
         raise ValueError(
-            "`target_weights` must be one for each target, [B, P] = "
+            "`target_weights` must be weights, one for each target, [B, P] = "
             f"{list(expected)}. Received: {list(found)}."
         )
     return weights

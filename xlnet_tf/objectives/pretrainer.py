@@ -223,8 +223,8 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         for name, value in zip(_OF_OBJECTIVES, values, strict=True):
             if value and value != "auto":
                 raise ValueError(
-                    f"a pretrainer takes no `{name}` in `compile`; the loss "
-                    "and the metrics are those of its `objective`. Received: "
+                    f"a pretrainer takes no `{name}` in `compile`; its "
+                    "`objective` defines the loss and the metrics. Received: "
                     f"{name}={value!r}."
                 )
         super().compile(optimizer, **kwargs)
@@ -418,13 +418,13 @@ def make_objectives(objective=None, next_sentence_weight=0.0):
         )
     if sum(isinstance(value, TokenPrediction) for value in objectives) > 1:
         raise ValueError(
-            "`objective` must have one objective that predicts tokens, for "
-            "each takes its own features and outputs. Received: "
+            "`objective` must have one objective that predicts tokens, because "
+            "each needs other features and outputs. Received: "
             f"objective={names}."
         )
     if objectives[0].name == NextSentence.name:
         raise ValueError(
-            "next-sentence prediction weighs rows by their targets, so it "
+            "next-sentence prediction weights rows by their targets, so it "
             "needs another objective before it, such as `Permutation()`. "
             f"Received: objective={names}."
         )
@@ -442,8 +442,8 @@ def _configs_of(objectives):
         if known not in (None, type(one)):
             warnings.warn(
                 f"{type(one).__name__} has the name of {known.__name__}, "
-                f"{one.name!r}, and is loaded as such. Give it a name of its "
-                "own, and add it to `OBJECTIVES` before loading.",
+                f"{one.name!r}, and would be loaded as that class. Give it "
+                "another name, and add it to `OBJECTIVES` before loading.",
                 stacklevel=3,
             )
     return [one.get_config() for one in objectives]

@@ -138,7 +138,7 @@ def _read(file):
         return read_json_object(file)
     except ValueError:
         raise ValueError(
-            f"{file} is damaged: it is not what a run writes. Remove it: the "
+            f"{file} is damaged: it is not a file of a run. Remove it: the "
             "exports so far are then kept."
         ) from None
 

@@ -376,7 +376,7 @@ def read_best(directory):
             raise ValueError
     except ValueError:
         raise ValueError(
-            f"{file} is damaged: it is not what a run writes. Remove it: the "
+            f"{file} is damaged: it is not a file of a run. Remove it: the "
             "next evaluation then counts as the best so far."
         ) from None
     return best

@@ -220,7 +220,7 @@ def _check_causal(model):
         raise ValueError(
             "perplexity of running text needs a model that was trained with "
             "--objective causal. `python -m xlnet_tf.train --eval-records` "
-            "evaluates others on held-out records. Received: "
+            "evaluates other models on held-out records. Received: "
             f"objective={names[0]!r}."
         )
 

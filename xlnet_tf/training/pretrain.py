@@ -209,8 +209,8 @@ def open_data(settings, num_replicas):
     if not rows:
         raise ValueError(
             f"{names} holds {opened_sets.num_records} record(s) to evaluate "
-            f"on, and there are {num_replicas} replicas, of which each needs "
-            "one. Build records with a larger --validation-fraction, or give "
+            f"on, and there are {num_replicas} replicas; each needs a record. "
+            "Build records with a larger --validation-fraction, or give "
             "others with --eval-records."
         )
     return Data(train, opened_sets.with_batch_size(rows), fitted, tokenizer)

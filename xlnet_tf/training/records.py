@@ -54,7 +54,7 @@ def model_config(settings, manifest, values):
         raise ValueError(
             f"`reuse_length` is {config.reuse_length} in the config and "
             f"{manifest.reuse_length} in the records of {where}; "
-            "they must be equal, for the reused part is what is remembered."
+            "they must be equal, because the reused part enters the memory."
         )
     memory_length = settings.memory_length
     if memory_length is None:
@@ -226,12 +226,12 @@ def check_same_text(manifest, other, directory):
     ):
         raise ValueError(
             f"the records in {directory} have another length or tokenizer "
-            "than those trained on, so a loss on them would mean nothing. "
+            "than the training records, so their loss would mean nothing. "
             "Build them with the same --tokenizer and --sequence-length."
         )
     if manifest.tokenizer["lowercase"] != other.tokenizer["lowercase"]:
         raise ValueError(
-            f"either the records in {directory} or those trained on are "
+            f"either the records in {directory} or the training records are "
             "lower-cased, but not both, so a loss on them would mean nothing. "
             "Build both with --lowercase, or both without."
         )

@@ -96,14 +96,14 @@ def why_unsupported(query_shape, num_tokens, num_keys, dtype):
             return "TensorFlow cannot call a kernel of a GPU; Keras' JAX can"
         return "there is no TPU or GPU that it could run on"
     if keras.distribution.distribution() is not None:
-        return "JAX cannot divide it as `keras.distribution` divides tensors"
+        return "JAX cannot divide a kernel's work as `keras.distribution` does"
     try:
         kernel = _kernel()
     except ImportError as error:
         return f"JAX's Pallas cannot be imported: {error}"
     sizes = (*query_shape, num_tokens, num_keys)
     if not all(isinstance(size, int) for size in sizes):
-        return "sizes are not known when it is traced"
+        return "sizes are not known when the call is traced"
     if 0 in sizes:
         return "there are no rows"
     return kernel.why_unsupported(query_shape, num_tokens, num_keys, dtype)

@@ -144,7 +144,7 @@ def notes_of(analysis):
     if spread is not None and spread < LEAST_SPREAD:
         lines.append(
             "the predictions hardly vary: their standard deviation is "
-            f"{spread:.2%} of that of the true values, so that a correlation "
-            "says little"
+            f"{spread:.2%} of the true values', so that a correlation means "
+            "little"
         )
     return lines

@@ -148,7 +148,7 @@ def warning_of_failure(directory, vocabulary_size, predictions=1):
         return (
             f"warning: the model has overfitted: {comparison}, but in training "
             f"it is {trained:.3f}. Give more text, or fewer --steps; {picture} "
-            "shows where the losses part."
+            "shows the step from which the losses differ."
         )
     return (
         f"warning: the run has diverged: {comparison}. Train anew with a lower "

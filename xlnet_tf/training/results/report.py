@@ -137,9 +137,9 @@ def _probabilities(rows, found):
         _picture(png(figure), name)
         for figure, name in zip(figures, names, strict=False)
     ]
-    caption = "Calibration: numbers are those of the examples."
+    caption = "Calibration: the numbers count examples."
     if "positive" in found:
-        caption += f" ROC, precision and recall are of {found['positive']}."
+        caption += f" ROC, precision and recall are for {found['positive']}."
     return [*shown, _element("p", caption, class_="caption")]
 
 
@@ -219,9 +219,8 @@ def _errors(task, kind, examples, rows, labels):
     ]
     if influences:
         caption = (
-            "Words, as far as they were read: red ones speak for what was "
-            "predicted, green ones for what is true, by gradient times "
-            "embedding."
+            "The words that the model read: red ones speak for the prediction, "
+            "green ones for what is true, by gradient times embedding."
         )
         parts.insert(0, _element("p", caption, class_="caption"))
     return parts

@@ -121,7 +121,7 @@ def why_unsupported(query_shape, num_tokens, num_keys, dtype):
     if scores >= _MOST_ADDRESSES:
         return f"{scores} scores by distance of a head are too many"
     if dtype not in ("float32", "bfloat16", "float16"):
-        return f"its numbers are float32, bfloat16 or float16, not {dtype}"
+        return f"the type must be float32, bfloat16 or float16, not {dtype}"
     return None
 
 

@@ -57,7 +57,7 @@ def why_unsupported(query_shape, num_tokens, num_keys, dtype):
             "memory of the chip"
         )
     if dtype not in ("float32", "bfloat16"):
-        return f"its numbers are float32 or bfloat16, not {dtype}"
+        return f"the type must be float32 or bfloat16, not {dtype}"
     return None
 
 
