@@ -330,7 +330,7 @@ def _task(options, rows, settings):
 
 
 def _lines_kept(partial, task):
-    """Read the lines of a stopped run of the same command, if any."""
+    """Read the lines that a stopped run of the same command has written."""
     if partial is None or not partial.is_file():
         return []
     # `splitlines` would also split at U+2028 and the like, which a text may

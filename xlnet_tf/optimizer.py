@@ -1,8 +1,8 @@
 """AdamW with clipping by the whole batch's norm, and a learning rate schedule.
 
-Section A.4 of https://arxiv.org/abs/1906.08237 describes the training: Adam
-with decoupled weight decay, a linear warm-up and a linear decay of the learning
-rate, and gradients that are clipped by their global norm.
+Section A.4 of https://arxiv.org/abs/1906.08237 describes this training: Adam
+with decoupled weight decay, clipping of gradients by their global norm, and a
+linear warm-up and linear decay of the learning rate.
 
 COMPATIBILITY: `AdamW` uses these undocumented names of Keras 3:
 `_get_variable_index`, `_use_weight_decay`, `_apply_weight_decay`, `_momentums`,

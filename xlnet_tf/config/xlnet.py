@@ -51,8 +51,8 @@ class XLNetConfig(ModelConfig):
         same_length: bool, whether every token of a causal model may attend to
             the same number of keys, M + 1. Without memory every token may
             attend to all earlier tokens. Default False.
-        attention_type: "bidirectional" (default) or "causal". The released
-            `attn_type` has the values "bi" and "uni" for them.
+        attention_type: "bidirectional" (default) or "causal" (`attn_type` "bi"
+            or "uni" in the released code).
         reverse_half_batch: bool, whether the model reads the second half of
             every batch backwards (`bi_data` in the released code). Default
             False. Prefer the feature `is_reversed`.

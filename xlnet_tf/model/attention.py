@@ -1,10 +1,14 @@
 """Attention with relative positions and relative segments, for both streams.
 
-The score of row i for key j is the sum of five terms. Four terms are products
-(https://arxiv.org/abs/1901.02860, section 3.3): (a) the row's query with the
-key, (b) the query with the encoded distance, (c) the content bias u with the
-key, and (d) the position bias v with the encoded distance. The fifth term
-depends on whether i and j belong to the same segment
+The score of row i for key j is the sum of five terms. Four of them are products
+(https://arxiv.org/abs/1901.02860, section 3.3):
+
+- (a) the query of the row and the key;
+- (b) the query of the row and the encoded distance;
+- (c) the content bias u and the key;
+- (d) the position bias v and the encoded distance.
+
+The fifth term depends on whether i and j belong to the same segment
 (https://arxiv.org/abs/1906.08237, section 2.5). `kernels/plain.py` has the
 equations.
 

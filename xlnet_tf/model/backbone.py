@@ -38,7 +38,8 @@ class XLNetBackbone(Backbone):
     also attributes of the backbone, and saved files do not contain them.
 
     Args:
-        config: XLNetConfig. Or give the fields of the config by name.
+        config: XLNetConfig. Instead of a config, its fields may be given by
+            name.
         seed: int or None, seed of dropout for calls without the feature
             `dropout_seed`.
         rematerialize: bool, whether the backward pass recomputes the layers

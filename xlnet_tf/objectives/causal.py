@@ -17,10 +17,8 @@ class Causal(TokenPrediction):
     `attention_type` "causal". `same_length` and memory work as in
     Transformer-XL.
 
-    Labels in the batch:
-        target_ids: int [B, T], the next token of each position.
-        target_weights: [B, T], 0 for positions without a next token.
-
+    The labels in the batch are `target_ids` int [B, T], the next token of each
+    position, and `target_weights` [B, T], 0 for positions without a next token.
     For the outputs see `TokenPrediction`.
 
     Source: https://arxiv.org/abs/1901.02860.

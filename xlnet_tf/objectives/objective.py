@@ -57,10 +57,10 @@ class Objective:
             `LossTerms.metrics`, the metrics of `fit`.
         config_values: dict of config fields that the objective needs. The
             command `train` sets them.
-        next_token: str, the row that predicts the next token in generation:
-            "query" for a row of the query stream, "content" for the content row
-            of the last token, or "pseudo" for the row of a pseudo token [P].
-            None if the objective cannot generate.
+        next_token: str, the row that predicts the next token in generation. It
+            is "query" for a row of the query stream, "content" for the content
+            row of the last token, or "pseudo" for a pseudo token [P]. None if
+            the objective cannot generate.
         fills_blanks: bool, whether the objective predicts a token from the text
             on both sides of it.
 
@@ -196,13 +196,11 @@ class Objective:
 class TokenPrediction(Objective):
     """Base class of objectives that predict tokens.
 
-    The language model head predicts the tokens. Labels in the batch:
-        target_ids: int [B, P], the true tokens.
-        target_weights: [B, P], 0 for padding. Default all 1.
-
-    The objective adds to the outputs:
-        token_loss: float32 [B, P], in nats.
-        token_correct: float32 [B, P], 1 if the likeliest token is the target.
+    The language model head predicts the tokens. The labels in the batch are
+    `target_ids` int [B, P], the true tokens, and `target_weights` [B, P], 0 for
+    padding (default all 1). The objective adds to the outputs `token_loss`
+    float32 [B, P], in nats, and `token_correct` float32 [B, P], 1 if the
+    likeliest token is the target.
 
     Example:
 

@@ -274,7 +274,7 @@ class Evaluations:
         return self._end_of_patience()
 
     def evaluate_if_due(self):
-        """Evaluate if this is due; return an Ending if the run must end."""
+        """Evaluate if an evaluation is due; return an Ending or None."""
         return self._evaluate() if self.is_due() else None
 
     def _evaluate(self):

@@ -10,8 +10,8 @@ the field:
 - `NUMBERS` (default): the field changes the update of a step.
 - `DATA`: the field changes the order of the data, or the meaning of a
   checkpoint.
-- `PLACE`: the field is about files, the model in the files, or machines. In its
-  place `run.json` has the model and the digests of the files.
+- `PLACE`: the field is about files, the model in the files, or machines.
+  Instead of such fields `run.json` has the model and the digests of the files.
 """
 
 import dataclasses

@@ -27,7 +27,8 @@ class BertBackbone(Backbone):
     also an attribute of the backbone, and saved files do not contain it.
 
     Args:
-        config: BertConfig. Or give the fields of the config by name.
+        config: BertConfig. Instead of a config, its fields may be given by
+            name.
         seed: int or None, seed of dropout for calls without the feature
             `dropout_seed`.
         rematerialize: bool, whether the backward pass recomputes the layers
@@ -73,9 +74,10 @@ class BertBackbone(Backbone):
                 dropout, if requested.
 
     Raises:
-        ValueError: if features are missing or inconsistent, if they are for
-            another model (memory, reversed rows, the query stream), if there
-            are more positions than embeddings, or if an argument is unknown.
+        ValueError: if features are missing or inconsistent, or if they are for
+            another model (memory, reversed rows, the query stream). Also if
+            there are more positions than embeddings, or if an argument is
+            unknown.
 
     Source: `BertModel` of https://github.com/google-research/bert.
 

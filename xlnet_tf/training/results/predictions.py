@@ -71,10 +71,10 @@ def prediction_rows(examples, decoded):
         decoded: list of X dicts, results of `TaskKind.decode`.
 
     Returns:
-        list of X dicts. A dict contains, in this order: the place of the
-        example (`row` of a file, otherwise `where`); its content, such as
-        `text`; the truth, such as `true_label`; `predicted_label`; `right`,
-        whether the prediction is right; and the result of `TaskKind.decode`.
+        list of X dicts. A dict begins with the place of the example (`row` of a
+        file, otherwise `where`), its content, such as `text`, and the truth,
+        such as `true_label`. It continues with `predicted_label`, `right`
+        (whether the prediction is right) and the result of `TaskKind.decode`.
     """
     return [
         {**_shown(example, one), **one}
@@ -256,7 +256,7 @@ def entities_text(targets, predictions):
 
 
 def draw_confusion(file, targets, predictions, labels, title):
-    """Draw the confusion matrix; with up to 40 classes also the counts.
+    """Draw the confusion matrix, with counts if there are at most 40 classes.
 
     The shade of a cell is the cell's share of the examples of the true class.
     Matplotlib draws names with the fonts of its setting `font.family`. If these

@@ -36,7 +36,8 @@ class Sizes(NamedTuple):
         num_rows, num_keys, head_dim: ints, Q, K and H.
         rows_of_block: int, number of rows whose scores by distance are
             contiguous.
-        unused_distances: int, number of a row's distances to no key.
+        unused_distances: int, number of distances of a row that belong to no
+            key.
         early_rows, early_keys: ints. The first `early_rows` rows attend only to
             the first `early_keys` keys. 0 and K without a first half.
         has_mask, has_segments: bools, whether the call has a mask or segments.
@@ -160,12 +161,13 @@ def key_gradients_kernel(*references, sizes):
     """Compute the gradients of Y keys and values, and of all rows' scores.
 
     Args:
-        *references: the fields of `Inputs`, then three inputs for each row:
-            `upstream` [Q, H], the gradient of the attended values; `log_sum`,
-            float32 [Q]; and `mean`, float32 [Q], the sum of upstream * output.
-            Then the results: `key_gradient` and `value_gradient` [Y, H], and
-            `score_gradient` [J, F] at the addresses of the scores by distance.
-            `score_gradient` is 0 at distances to no key.
+        *references: the fields of `Inputs`, then three inputs for each row,
+            then the results. The inputs are `upstream` [Q, H], the gradient of
+            the attended values, `log_sum`, float32 [Q], and `mean`, float32
+            [Q], the sum of upstream * output. The results are `key_gradient`
+            and `value_gradient` [Y, H], and `score_gradient` [J, F] at the
+            addresses of the scores by distance. `score_gradient` is 0 at
+            distances to no key.
         sizes: Sizes.
     """
     inputs = Inputs(*references[:9])
