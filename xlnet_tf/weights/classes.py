@@ -4,8 +4,8 @@ import importlib
 
 import keras
 
-# Names in configs of Keras' modules whose classes hold settings. Modules with
-# layers or models are not allowed.
+# From the module name in a config to Keras' module. These modules have classes
+# for settings; modules with layers or models are not allowed.
 _MODULES = {
     "keras": "keras.dtype_policies",
     **{
@@ -30,7 +30,7 @@ _VALUES = (
     "__tensor__",
     "function",
 )
-# Beginnings of registered names that do not belong to the user's classes.
+# Beginnings of module names whose classes do not belong to the user.
 _OTHERS = ("keras", "tensorflow_text.", "xlnet_tf.")
 # Most layers and objects in a config. A model has a backbone, a memory, and
 # tens of metrics and precisions.
@@ -38,7 +38,7 @@ _MOST_LAYERS, _MOST_OBJECTS = 8, 1000
 
 
 def objects_in(config, models=()):
-    """List the objects that Keras would make from a config; refuse unsafe classes.
+    """List objects that Keras would make from a config; refuse unsafe ones.
 
     The following classes are allowed: this library's classes except inner
     layers, classes registered by the user, and Keras' own losses, metrics,

@@ -65,7 +65,7 @@ def layer_state(model):
 
 
 def _trainable_weights(prefix, layer):
-    """`trainable` by path, of a layer's own weights that differ from the layer."""
+    """Values of `trainable` by path, for weights unlike their layer."""
     is_adapted = getattr(layer, "lora_enabled", False)
     return {
         prefix + weight.name: weight.trainable
@@ -86,7 +86,7 @@ def restore_layer_state(model, config):
     """
     layers = layers_by_path(model)
     for group in config.get("quantized_layers", ()):
-        objects_in(group["config"])  # refuses classes of any size
+        objects_in(group["config"])  # refuses unsafe classes
         quantization = keras.saving.deserialize_keras_object(group["config"])
         for path in group["layers"]:
             layer = layers.get(path)

@@ -189,7 +189,7 @@ def no_head(task):
 
 
 def check_width(config, model):
-    """Refuse a config where all attention heads together have another width than D.
+    """Refuse a config whose attention heads together are not as wide as D.
 
     Args:
         config: config of this library.
