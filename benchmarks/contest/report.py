@@ -1,4 +1,4 @@
-"""The results as JSON and as a table in Markdown."""
+"""Report of the results as JSON and as tables in Markdown."""
 
 import json
 
@@ -8,7 +8,8 @@ def write(directory, results):
 
     Args:
         directory: path.
-        results: dict of `machine`, `settings` and `measurements`; see `run`.
+        results: dict of `machine`, `settings` and `measurements`; see
+            `benchmarks.run`.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "results.json").write_text(
@@ -18,7 +19,7 @@ def write(directory, results):
 
 
 def markdown(results):
-    """The page, str."""
+    """Make the page `results.md`."""
     machine, settings = results["machine"], results["settings"]
     versions = ", ".join(
         f"{package} {version}"
@@ -55,7 +56,7 @@ def markdown(results):
 
 
 def table(measurement):
-    """The lines of one measurement's table."""
+    """Make the lines of one measurement's table."""
     lines = [
         f"## {measurement['title']}",
         "",
@@ -80,9 +81,9 @@ def table(measurement):
 
 
 def matmul_rates(rows):
-    """The best rate of each framework in one run, over its processes.
+    """Find the best rate of matrix products per framework in one run.
 
-    A process beside which something else ran is no measure of the machine.
+    A lower rate was disturbed by other programs, so only the best rate counts.
 
     Args:
         rows: list of dict with `framework` and `matmul_rate`.
@@ -100,10 +101,10 @@ def matmul_rates(rows):
 
 
 def add_shares(measurements):
-    """Add `share_of_matmul_rate` to every row, in place.
+    """Add `share_of_matmul_rate` to each row, in place.
 
     Args:
-        measurements: list of dict, all of a run.
+        measurements: list of dict, all measurements of a run.
     """
     rows = [row for m in measurements for row in m["contenders"]]
     rates = matmul_rates(rows)
@@ -114,7 +115,7 @@ def add_shares(measurements):
 
 
 def time_text(seconds):
-    """A time in the unit that suits it."""
+    """Format a time with a suitable unit."""
     if abs(seconds) >= 1:
         return f"{seconds:.2f} s"
     return f"{seconds * 1e3:.3g} ms"
