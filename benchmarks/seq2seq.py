@@ -3,11 +3,11 @@
     python benchmarks/seq2seq.py --data DIR --preset DIR --output runs/seq2seq
 
 The program fine-tunes four models on the subject lines of AESLC
-(DATA/seq2seq/aeslc): the preset, the same model with random weights, and
-Hugging Face's T5 and BART with as many parameters and random weights. The
-results are in table.md. All models have the same tokenizer, examples, batches
-per step, steps, learning rates, label smoothing and beams. A finished run is
-not repeated.
+(DATA/seq2seq/aeslc). The models are the preset, the same model with random
+weights, and Hugging Face's T5 and BART with as many parameters and random
+weights. The results are in table.md. All models have the same tokenizer,
+examples, batches per step, steps, learning rates, label smoothing and beams. A
+finished run is not repeated.
 """
 
 import argparse

@@ -5,7 +5,7 @@
 1. Cost of raw text: the same rows of --rows x --tokens run through the exported
    signatures of text and of ids, and through the model itself, in turns. Times
    are processor time, which other programs disturb less than wall-clock time.
-   2. Latency: the C++ program of tests/slow/native_server sends rows one after
+2. Latency: the C++ program of tests/slow/native_server sends rows one after
    another from 1, 8 and 32 threads, as raw text and as token ids. The benchmark
    compiles the program, which needs g++.
 """

@@ -69,8 +69,8 @@ def read_file(model, stored, file, columns=None):
         stored: StoredModel, the source of the model.
         file: str, path of texts, one per line, or of a table with a column of
             texts. For a task, a file in the task's format, or a directory or
-            archive with a dev split or else a test split. Labels are not
-            needed.
+            archive with a dev split or a test split; the dev split is
+            preferred. Labels are not needed.
         columns: str, names of columns such as "text=review". Default None: the
             run's columns. Other columns without a usual name are guessed, and a
             note is printed.

@@ -21,8 +21,8 @@ class ExportSettings(settings.Settings):
     Args:
         sequence_length: int, maximum number of tokens of a text, with [SEP] and
             [CLS]; longer texts are truncated at the end. Default None:
-            `for_model` chooses the largest bucket, else the length of the
-            task's preprocessor, else 512.
+            `for_model` chooses the largest bucket. Without buckets the length
+            is the task preprocessor's, or 512 without a preprocessor.
         stride: int, number of tokens between the starts of two windows of a
             context. Only for question answering. Default None: as in
             fine-tuning.

@@ -26,7 +26,7 @@ def is_version(path):
 
 
 def check(directory, overwrite=True):
-    """Refuse directories that cannot hold a new version of an export.
+    """Refuse directories to which no new version can be written.
 
     Args:
         directory: path.
@@ -63,7 +63,7 @@ def taken(directory):
 
 
 def next_version(directory):
-    """Return `directory` if it ends in a version, else its next version.
+    """Path of the next version; `directory` if it ends in a version.
 
     Args:
         directory: str or path.

@@ -11,7 +11,7 @@ import sys
 import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Seconds that a round takes at least; short calls are repeated.
+# Minimum seconds of a round; short calls are repeated.
 _ROUND_SECONDS = 0.5
 
 

@@ -36,16 +36,14 @@ def markdown(results):
         "",
         f"{versions}.",
         "",
-        f"Up to {settings['rounds']} rounds; in each, the contenders take "
-        "turns, every one in a process of its own; first run and warm-up are "
-        "left out. Times are medians (quartiles) of a call; ratios are those "
-        "of the time an item takes to that of the first row, round by round "
-        "(above 1: slower). Memory is the most "
-        "that the process held: in all, and beyond what it held after its "
-        "imports; in the timed rounds alone. The share is that of the "
-        "operations that nobody can do without "
-        "(`benchmarks/workload/flops.py`) in what the same framework reached "
-        "in float32 matrix products of size "
+        f"Up to {settings['rounds']} rounds, in which the contenders take "
+        "turns, each in a separate process; first run and warm-up are not "
+        "timed. Times are medians (quartiles) of a call. The ratio is the time "
+        "per item, divided by the first row's in the same round (above 1: "
+        "slower). Memory is the process's peak: in total, without the memory "
+        "of imports, and in the timed rounds. The share is the rate of the "
+        "necessary operations (`benchmarks/workload/flops.py`), divided by the "
+        "framework's rate of float32 matrix products of size "
         f"{settings['matmul_size']} in the same run.",
     ]
     if settings.get("text"):

@@ -122,10 +122,10 @@ def _row(result, flops):
 
     Returns:
         dict of `name`, `library`, `items` of one call, `status` and `reason`.
-        If the contender ran, the dict also has the `seconds` of each round, the
-        quartiles of these times and of the ratios to the first contender,
-        `items_per_second`, `first_seconds`, `set_up_seconds`, bytes of memory,
-        `matmul_rate` and `flops_per_second`.
+        If the contender ran, the dict also has the `seconds` of each round,
+        with quartiles of these times and of the ratios to the first contender.
+        It then also has `items_per_second`, `first_seconds`, `set_up_seconds`,
+        bytes of memory, `matmul_rate` and `flops_per_second`.
     """
     row = dict(result)
     seconds = row["seconds"]

@@ -3,16 +3,15 @@
 A product of an [m, k] and a [k, n] matrix counts 2mkn operations. We count the
 matrix products that the result needs, each once. Both streams share one
 projection of keys, values and positions; positions are projected once for the
-whole batch. Each pair of row and key has one score, even if the pair is masked;
-scores by distance do not count. Only rows that are used count: in the query
-stream the P targets, and in the last layer of a pretraining step only these.
-Element-wise work, softmax, normalisation, dropout, the look-up of embeddings
-and the optimizer do not count. An implementation that computes more gets no
-credit.
+whole batch. Position scores count per pair of row and key, not per distance.
+Masked pairs count too. Only rows that are used count: in the query stream the P
+targets, and in the last layer of a pretraining step only these. Element-wise
+work, softmax, normalisation, dropout, the look-up of embeddings and the
+optimizer do not count. An implementation that computes more gets no credit.
 
-All K + T distances are counted, also in inference, where distances of one sign
-can be enough. So an implementation that computes only these gets credit for
-work that it does not do.
+The projection of all K + T distances counts, also in inference, where distances
+of one sign can be enough. So an implementation that computes only these gets
+credit for work that it does not do.
 
 In the backward pass, each product costs two products of the same size, one for
 the gradient of each factor. Memory and position encodings are constants, so
@@ -63,8 +62,7 @@ def training_step_flops(
 ):
     """Count the operations of a training step with the tied softmax.
 
-    Args:
-        see `forward_flops`; the softmax has P targets.
+    Args: see `forward_flops`; the softmax has P targets.
 
     Returns:
         int, number of operations.

@@ -307,7 +307,7 @@ def preprocessor_for(model, tokenizer, settings):
     """Make the preprocessor of an export from the preprocessor of a task.
 
     Args:
-        model: a task, perhaps without a preprocessor.
+        model: a task, with or without a preprocessor.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings; their lengths replace the preprocessor's.
 

@@ -123,10 +123,10 @@ class EmbeddingSignatures(ModelSignatures):
             text: string [N], UTF-8.
 
         Returns:
-            dict of `embeddings` float32 [N, T, D], the content stream;
-            `mean_embedding` float32 [N, D], the mean over real tokens;
-            `token_ids` int32 [N, T]; and `padding_mask` int32 [N, T], 1 = a
-            real token.
+            dict of tensors. `embeddings` float32 [N, T, D] is the content
+            stream, and `mean_embedding` float32 [N, D] the mean over real
+            tokens. `token_ids` is int32 [N, T], and `padding_mask` int32 [N,
+            T], 1 = a real token.
         """
         features = self._text_features(self._tokenizer(text))
         return {

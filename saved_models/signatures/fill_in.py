@@ -125,11 +125,11 @@ class PretrainerSignatures(EmbeddingSignatures):
             text: string [N], UTF-8, with any number of `<mask>`.
 
         Returns:
-            dict of `pieces` string [N, P, k], best first, where "\\u2581" marks
-            the beginning of a word; `token_ids` int32 [N, P, k];
-            `log_probabilities` float32 [N, P, k], natural logarithms; and
-            `count` int32 [N], the number of blanks of each text. Rows of P
-            beyond `count` are filler.
+            dict of tensors. `pieces` is string [N, P, k], best first; "\\u2581"
+            marks the beginning of a word. `token_ids` is int32 [N, P, k], and
+            `log_probabilities` float32 [N, P, k], natural logarithms. `count`
+            int32 [N] is the number of blanks of each text. Rows of P beyond
+            `count` are filler.
         """
         features, count = self._blanks(text)
         best = self._at_targets(features, self._best)

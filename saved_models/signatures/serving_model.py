@@ -153,7 +153,7 @@ class ForwardPass:
                     which T is static                   64 | 128
                         `function`, compiled if jit_compile
             join the batches, cut off rows and padding
-        outputs [5, ...], those of tokens [5, 100, ...]
+        outputs [5, ...], outputs of tokens [5, 100, ...]
 
     Without buckets, T is the length of the longest row. Without `max_batch`, a
     batch has at most 4096 tokens, and its number of rows is a power of two.

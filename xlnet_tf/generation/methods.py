@@ -15,8 +15,8 @@ def generate_texts(generator, inputs, keeps_prompt):
 
     Returns:
         str for one prompt, list of str for a list of prompts. With
-        `num_sequences` above 1, each str is a list of str instead. An invalid
-        prompt in a list gives None, and a warning with the reason.
+        `num_sequences` above 1, each str is a list of str instead. For an
+        invalid prompt in a list the result is None, with a warning.
 
     Raises:
         ValueError: if the only prompt is invalid.

@@ -140,9 +140,9 @@ def begin(decoder, context, prompt, num_steps):
         num_steps: int, S.
 
     Returns:
-        dict of tensors: `index` int32 [], the number of steps so far; `history`
-        int32 [N, T + S]; `log_probabilities` float32 [N, S] of the new tokens
-        under the model; `is_done` bool [N]; and the cache.
+        dict of tensors: the cache; `index` int32 [], the number of steps so
+        far; `history` int32 [N, T + S]; `is_done` bool [N]; and
+        `log_probabilities` float32 [N, S] of the new tokens.
     """
     num_rows = ops.shape(prompt)[0]
     unwritten = ops.full([num_rows, num_steps], -1, "int32")
@@ -268,7 +268,7 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
         history = cache["history"]
         columns = tf.range(tf.shape(history)[1])
         # The library's cache has one dtype; float32 represents every id
-        # exactly. The prompt's last token is already in the history, perhaps
+        # exactly. The prompt's last token is already in the history and may be
         # encoded by `without_rules`.
         is_new = (columns == place - 1) & (index > 0)
         history = tf.where(is_new, tf.cast(token, tf.float32)[:, None], history)

@@ -1,6 +1,6 @@
 """Attention weights of a model over a text and its memory, and pictures.
 
-Shapes: T tokens, M remembered tokens, K = M + T keys, N heads, L layers.
+Shapes: T tokens, M tokens in memory, K = M + T keys, N heads, L layers.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
 The pictures show the masks that the models use.
 
-Shapes: T tokens, M remembered tokens.
+Shapes: T tokens, M tokens in memory.
 """
 
 from collections.abc import Sequence

@@ -258,9 +258,10 @@ class XLNetRankerPreprocessor(Preprocessor):
             num_documents: int, O, number of documents per row. Default 8.
 
         Returns:
-            EncodedExamples with `label` float32 [R, O], the relevance (0 if
-            unknown), `document_mask` int32 [R, O], 1 = a document, 0 = filler,
-            and `example` int32 [R, O], the index of each document's example.
+            EncodedExamples with three arrays [R, O]. `label` float32 is the
+            relevance (0 if unknown). `document_mask` int32 is 1 for a document
+            and 0 for filler. `example` int32 is the index of each document's
+            example.
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks

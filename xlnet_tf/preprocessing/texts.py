@@ -154,7 +154,7 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
             return {**unpack(self.pack(ids)), "windows": windows}
         has_pair = np.array([x.text_pair is not None for x in examples])
         pairs = of_examples([one.text_pair or "" for one in examples])
-        # A single text has one [SEP]; a text paired with "" has two.
+        # A single text has one [SEP], but a text paired with "" has two.
         parts = []
         for places in (np.flatnonzero(~has_pair), np.flatnonzero(has_pair)):
             if len(places):

@@ -33,7 +33,7 @@ class XLNetMultipleChoice(SequenceTask):
     Args:
         backbone: XLNetBackbone or BertBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
-        segment_length: int, number of tokens of a segment; the memories hold
+        segment_length: int, number of tokens of a segment. The memories contain
             earlier segments, so the backbone needs `memory_length`. Default
             None: the whole sequence is one segment.
         preprocessor: Preprocessor for raw strings, or None.

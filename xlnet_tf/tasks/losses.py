@@ -76,7 +76,7 @@ def class_metrics():
 class SmoothedLoss(keras.losses.Loss):
     """Cross-entropy of tokens with label smoothing.
 
-    Keras' version needs one-hot labels [B, P, V]; this one does not.
+    Keras' loss needs one-hot labels [B, P, V]; this loss reads integers.
 
     Args:
         smoothing: float, the share of the target probability that is spread
@@ -160,7 +160,7 @@ class ListwiseLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 def reciprocal_rank(y_true, y_pred):
-    """Reciprocal rank of the first relevant document, or 0 if there is none.
+    """Reciprocal rank of the first relevant document; 0 without any.
 
     Args:
         y_true: [B, O], relevance, above 0 for relevant documents.

@@ -88,7 +88,7 @@ def average_precision(targets, probabilities):
     """Average precision over all classes together; 0 if no class is true.
 
     Args:
-        targets: [R, C], 1 = the example has the class, else 0.
+        targets: [R, C], 1 = the example has the class, 0 = it has not.
         probabilities: [R, C].
     """
     from sklearn.metrics import average_precision_score

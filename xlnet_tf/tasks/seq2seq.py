@@ -75,7 +75,7 @@ class XLNetSeq2Seq(LanguageModelTask):
 
     Call arguments:
         features: dict of `token_ids`, `segment_ids` and `padding_mask` int32
-            [B, T], which hold a source and its target, padded on the right; and
+            [B, T], a source with its target, padded on the right; and of
             `target_positions` int32 [B, P], the positions of the target's
             tokens.
         training: bool, whether dropout and corruption are applied.
@@ -237,8 +237,8 @@ class XLNetSeq2Seq(LanguageModelTask):
 
         Returns:
             str for one source, list of str for a list of sources. With
-            `num_sequences` above 1, each str is a list of str instead. An empty
-            source in a list gives None and a warning.
+            `num_sequences` above 1, each str is a list of str instead. For an
+            empty source in a list the result is None, with a warning.
 
         Raises:
             ValueError: if the task has no preprocessor, a setting is invalid,

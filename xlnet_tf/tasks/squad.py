@@ -115,11 +115,11 @@ def scores_2(examples, texts, null_odds, threshold=0.0):
             even odds.
 
     Returns:
-        dict of float, in percent: `exact` and `f1` of all questions, of
-        questions with an answer (prefix `HasAns_`) and without (`NoAns_`);
-        `best_exact` and `best_f1`, at the thresholds `best_exact_threshold` and
-        `best_f1_threshold`; counts `..._total`; and average precisions
-        `pr_..._ap`.
+        dict of float, in percent. `exact` and `f1` are for all questions; with
+        the prefix `HasAns_` for questions with an answer, with `NoAns_` for the
+        others. `best_exact` and `best_f1` are the values at the thresholds
+        `best_exact_threshold` and `best_f1_threshold`. `..._total` are counts,
+        and `pr_..._ap` average precisions.
 
     Raises:
         ValueError: if a question is missing in `texts` or `null_odds`.

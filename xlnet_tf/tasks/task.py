@@ -68,11 +68,10 @@ class Task(Preset, BaseModel):
             accepts `class_weight`.
         weighs_metrics: bool, whether `compile` also weights `metrics`, because
             a weight of 0 marks a missing label.
-        preprocessor: Preprocessor or None; can be set at any time. Setting a
-            preprocessor raises ValueError in three cases: its tokenizer has
-            more pieces than the model's vocabulary has tokens, its layout
-            differs from the model's, or its sequences are longer than a BERT's
-            positions.
+        preprocessor: Preprocessor or None; can be set at any time. ValueError
+            if the tokenizer has more pieces than the model has tokens, if the
+            layout differs from the model's, or if sequences are longer than a
+            BERT's positions.
 
     Raises:
         ValueError: if the preprocessor does not fit the model; see the
@@ -224,7 +223,7 @@ class Task(Preset, BaseModel):
         self._preprocessor = value
 
     def find_preprocessor(self, path, verify=True):
-        """Load the preprocessor of a model directory, if the directory has one.
+        """Load the preprocessor of a model directory, if it exists.
 
         Args:
             path: str or path of a directory or of a checkpoint in it.

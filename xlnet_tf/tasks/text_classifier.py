@@ -32,7 +32,7 @@ class XLNetTextClassifier(SequenceTask):
         num_classes: int, C.
         labels: sequence of C str, names of the classes, or None.
         summary, projection, activation, dropout: see `ClassificationHead`.
-        segment_length: int, number of tokens of a segment; the memories hold
+        segment_length: int, number of tokens of a segment. The memories contain
             earlier segments, so the backbone needs `memory_length`. Default
             None: the whole sequence is one segment.
         preprocessor: Preprocessor for raw strings, or None.

@@ -38,7 +38,7 @@ _MOST_LAYERS, _MOST_OBJECTS = 8, 1000
 
 
 def objects_in(config, models=()):
-    """List objects that Keras would make from a config; refuse unsafe ones.
+    """List the objects that Keras would make from a config; refuse others.
 
     The following classes are allowed: this library's classes except inner
     layers, classes registered by the user, and Keras' own losses, metrics,

@@ -24,7 +24,7 @@ from xlnet_tf.weights.tensor_files import save_weights
 # Model Garden's trainer writes this file next to its checkpoints.
 PARAMETERS_FILE = "params.yaml"
 
-# The base of the mixin `Preset`. Type checkers must see a Keras model.
+# The base of the mixin `Preset`. For type checkers, the base is a Keras model.
 if TYPE_CHECKING:
     from keras import Model as _Model
 else:
@@ -50,13 +50,13 @@ class Preset(_Model):
     ):
         """Make a model from a directory.
 
-        The format of the directory is detected. It may have the released files
-        (`xlnet_config.json` and a TensorFlow 1 checkpoint); a checkpoint of
-        Model Garden with such a config or a `params.yaml`; Hugging Face's
-        `config.json` with `model.safetensors`, its shards, or
-        `pytorch_model.bin`; or the files of `save_to_preset`. The config field
-        `gelu` is set to the form in the source's code: "tanh" for the release,
-        "erf" for Hugging Face's "gelu".
+        The format of the directory is detected. There are four formats: the
+        files of `save_to_preset`; the released `xlnet_config.json` with a
+        TensorFlow 1 checkpoint; a checkpoint of Model Garden with such a config
+        or a `params.yaml`; and Hugging Face's `config.json` with
+        `model.safetensors`, its shards, or `pytorch_model.bin`. The config
+        field `gelu` is set to the form in the source's code: "tanh" for the
+        release, "erf" for Hugging Face's "gelu".
 
         A task loads its head from the directory if the directory has a head of
         this kind and the arguments fit. Otherwise the task gets a new head.

@@ -132,7 +132,7 @@ class WeightSource:
         raise NotImplementedError
 
     def check_size(self):
-        """Refuse a config of a far larger model than the weight files hold.
+        """Refuse a config of a far larger model than the weight files have.
 
         The check runs before memory is allocated.
 
@@ -185,7 +185,7 @@ class WeightSource:
         """Assign the weights of the source to a model.
 
         Args:
-            model: a backbone, or a task around one.
+            model: a backbone, or a task.
             head: Head to load. None: load only `new_head_weights` into the
                 task's head.
             strict: bool. If False, weights that fit are assigned, and a warning

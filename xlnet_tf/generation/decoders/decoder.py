@@ -43,7 +43,7 @@ class Decoder:
                 of the new tokens.
             num_steps: int, S, maximum number of steps that follow.
             segment_length: int, number of tokens read at a time; must divide T.
-                The memories hold the last `memory_length` earlier tokens.
+                The memories contain the last `memory_length` earlier tokens.
                 Default None: all T tokens at a time.
 
         Returns:
