@@ -25,7 +25,7 @@ _MOST_VALUES = 1000
 
 
 def write_card(directory, model, tokenizer, settings, module, traced, source):
-    """Write the card and the settings of an export.
+    """Write the model card and the settings file of an export.
 
     Args:
         directory: path of the SavedModel.

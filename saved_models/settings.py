@@ -233,7 +233,7 @@ class ExportSettings(settings.Settings):
 
 
 def _check_buckets(buckets):
-    """Refuse lengths that do not increase or are too short for a text."""
+    """Refuse buckets that do not increase or are too short for a text."""
     if list(buckets) != sorted(set(buckets)):
         raise ValueError(
             "`seq_length_buckets` must rise. "

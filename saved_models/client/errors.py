@@ -1,4 +1,4 @@
-"""Errors of the clients."""
+"""Exceptions that the clients of exports raise."""
 
 
 class Unavailable(ConnectionError):

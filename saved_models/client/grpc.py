@@ -77,7 +77,7 @@ class GrpcTransport:
         self._channel.close()
 
     def signatures(self, timeout):
-        """See `Client.signatures`."""
+        """Request the signatures; see `Client.signatures`."""
         from tensorflow_serving.apis import get_model_metadata_pb2
 
         request = get_model_metadata_pb2.GetModelMetadataRequest()
@@ -93,7 +93,7 @@ class GrpcTransport:
         }
 
     def predict(self, inputs, signature, gives, timeout):
-        """See `Client.predict`."""
+        """Run a signature; see `Client.predict`."""
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2
 

@@ -41,7 +41,7 @@ def add_trust_options(parser):
 
 
 def load_saved_model(path, trust=False):
-    """Load a SavedModel.
+    """Load a SavedModel as a Predictor, after a check of its operations.
 
     Args:
         path: path of the directory with `saved_model.pb`.
@@ -140,7 +140,7 @@ class Predictor:
         )
 
     def signatures(self) -> dict:
-        """See `client.Client.signatures`."""
+        """List the signatures; see `client.Client.signatures`."""
         return {
             name: (
                 _specs(function.structured_input_signature[1]),

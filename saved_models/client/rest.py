@@ -56,7 +56,7 @@ class RestTransport:
         self._pool.clear()
 
     def signatures(self, timeout):
-        """See `Client.signatures`."""
+        """Request the signatures; see `Client.signatures`."""
         reply = self._send("GET", f"{self._url}/metadata", None, timeout)
         try:
             found = reply["metadata"]["signature_def"]["signature_def"]
@@ -71,7 +71,7 @@ class RestTransport:
             ) from error
 
     def predict(self, inputs, signature, gives, timeout):
-        """Send arrays by columns; see `Client.predict`."""
+        """Run a signature; see `Client.predict`."""
         body = {
             "signature_name": signature,
             "inputs": {name: _to_json(array) for name, array in inputs.items()},

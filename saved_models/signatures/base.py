@@ -122,7 +122,7 @@ class ModelSignatures(tf.Module):
         raise NotImplementedError
 
     def network(self):
-        """Trace `forward`.
+        """Trace `forward` as a function of token ids, for another runtime.
 
         Returns:
             concrete function whose inputs are token ids.
@@ -134,7 +134,7 @@ class ModelSignatures(tf.Module):
         ids_signature = signatures.get("ids") or signatures.get("embed_ids")
         if ids_signature is None:
             raise ValueError(
-                "the runtime openvino answers for tasks that read ids and for "
+                "the runtime openvino is for tasks that read ids and for "
                 f"embeddings, not for {type(self._model).__name__}: leave "
                 "--runtime out."
             )

@@ -61,7 +61,7 @@ class GenerateSignature(tf.Module):
         generation = settings.generation
         if generation.segment_length is not None:
             raise ValueError(
-                "an export reads prompts at once: leave `segment_length` of "
+                "an export reads whole prompts: leave `segment_length` of "
                 "`generation` out."
             )
         self._settings = generation

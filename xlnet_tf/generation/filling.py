@@ -52,7 +52,7 @@ class Filling:
 
 
 class Filler:
-    """Filling of blanks with a pretrained model.
+    """Class that fills the blanks of texts with a pretrained model.
 
     Args:
         model: XLNetPretrainer with an objective that attends to both sides of a

@@ -43,7 +43,7 @@ class TextScore:
 
 
 class Scorer:
-    """Scoring of texts with a pretrained model.
+    """Class that computes log-probabilities of texts with a pretrained model.
 
     Args:
         model: XLNetPretrainer.
@@ -160,7 +160,7 @@ class Scorer:
 
 
 def make_orders(objective, order, num_orders, seed):
-    """Make orders by name.
+    """Make the orders of targets from the name of an order.
 
     Args:
         objective: Objective of the model.

@@ -85,7 +85,7 @@ def check_places(contexts, y):
         return
     context, begin, text = wrong[0]
     message = (
-        f"{len(wrong)} of {len(rows)} answers do not stand at their "
+        f"{len(wrong)} of {len(rows)} answers are not at their "
         f"`answer_start`, counted in characters, the first {text[:80]!r} at "
         f"{begin} of {context[:80]!r}"
     )

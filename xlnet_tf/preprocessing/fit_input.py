@@ -42,8 +42,8 @@ def keras_input(
         beside = y, sample_weight, batch_size
         if is_raw(x) and any(part is not None for part in beside):
             raise ValueError(
-                "`x` is a data set, which gives labels, weights and batches "
-                "itself: leave `y`, `sample_weight` and `batch_size` out."
+                "`x` is a data set, which contains labels, weights and "
+                "batches: leave `y`, `sample_weight` and `batch_size` out."
             )
         x = _prepared_data_set(model, model.checked(x))
     elif gives_batches(x):

@@ -114,7 +114,7 @@ class Preprocessor(PreprocessorPreset):
         self._sequence_length = value
 
     def check_length(self, value):
-        """Refuse a `sequence_length` that does not fit the other settings.
+        """Refuse an invalid `sequence_length`.
 
         Raises:
             ValueError: if `sequence_length` is invalid or contradicts another
@@ -354,7 +354,7 @@ def check_vocabulary(
     if num_pieces > num_tokens:
         raise ValueError(f"{text}.")
     if num_tokens - num_pieces > _MOST_UNUSED_TOKENS:
-        warnings.warn(f"{text}, if this is another.", stacklevel=3)
+        warnings.warn(f"{text}, if this is another tokenizer.", stacklevel=3)
 
 
 def _find_layout(name):

@@ -168,7 +168,7 @@ def refuse_numbers(x):
 
 
 def check_rank(tensor, name, rank):
-    """Refuse a tensor with another number of axes."""
+    """Refuse strings that are not a batch with `rank` axes."""
     if tensor.shape.rank != rank:
         shape = "[B, ...]" if rank > 1 else "[B]"
         raise ValueError(

@@ -142,7 +142,7 @@ class MultipleChoice(TaskKind):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `TaskKind`; computes the first metric also for each `group`."""
+        """Compute metrics, the first also for each `group`; see `TaskKind`."""
         metrics.check_numbers([max(x["probabilities"]) for x in decoded])
         groups = [x.group for x in examples]
         return metrics.evaluate(
@@ -275,7 +275,7 @@ class Ranking(TaskKind):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `TaskKind`; each metric is the mean over the queries."""
+        """Compute metrics as means over the queries; see `TaskKind`."""
         scores = np.array([one["score"] for one in decoded])
         metrics.check_numbers(scores)
         relevance = np.array([x.relevance or 0 for x in examples])
@@ -292,7 +292,7 @@ class Ranking(TaskKind):
 
 
 def _num_options(x):
-    """Number of options per question of the input, or None if unknown."""
+    """Number of options per question in the input, or None if unknown."""
     if not isinstance(x, dict):
         return None
     part = x.get("token_ids", x.get("options"))

@@ -184,8 +184,8 @@ class ClassificationHead(keras.layers.Layer):
         if activation not in ("tanh", None):
             raise ValueError(
                 '`activation` of the summary must be "tanh" or None; the '
-                "outputs are logits, of which `predict_labels` or "
-                "`keras.ops.softmax` makes answers. Received: "
+                "outputs are logits, which `predict_labels` or "
+                "`keras.ops.softmax` converts to answers. Received: "
                 f"activation={reprlib.repr(activation)}."
             )
         self.config = config

@@ -59,7 +59,7 @@ class TaskKind:
             raise ValueError(
                 "`long_documents` needs a task with a class or a number for "
                 f"each text. Received: {settings.long_documents!r} for the "
-                f"task {spec.name}, which is one of {spec.kind}."
+                f"task {spec.name} of the kind {spec.kind}."
             )
         return {}
 
@@ -78,7 +78,7 @@ class TaskKind:
 
     @classmethod
     def encoding_arguments(cls, spec, settings):
-        """Other arguments of `Preprocessor.encode` in a fine-tuning run.
+        """Additional arguments of `Preprocessor.encode` in a fine-tuning run.
 
         Args:
             spec, settings: see `arguments_for`.
@@ -163,7 +163,7 @@ class TaskKind:
 
     @classmethod
     def compared(cls, examples, decoded, labels):
-        """Targets and predictions for the metrics of `score`."""
+        """Extract targets and predictions from answers, for `score`."""
         raise NotImplementedError
 
     def adopt(self, scores):

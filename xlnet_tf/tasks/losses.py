@@ -61,8 +61,8 @@ def refuse_of_probabilities(loss, model):
             advice = f", or give keras.losses.{of_keras}(from_logits=True)"
         received = repr(one) if isinstance(one, str) else name or one
         raise ValueError(
-            f"`loss` must take logits, which {type(model).__name__} gives, and "
-            f"this one takes probabilities. Leave it out{advice}. Received: "
+            f"`loss` must take logits, the outputs of {type(model).__name__}; "
+            f"this loss takes probabilities. Leave it out{advice}. Received: "
             f"loss={received}."
         )
 

@@ -43,7 +43,7 @@ def f1(targets, predictions):
         others = np.setdiff1d(values, (0, 1))
         if len(others):
             raise ValueError(
-                "f1 is that of class 1 of the classes 0 and 1; name macro_f1 "
+                "f1 measures class 1 of the classes 0 and 1; name macro_f1 "
                 f"for more classes. Received: {name} with "
                 f"{others[:5].tolist()}"
             )
@@ -309,7 +309,7 @@ def _check_names(kind, names, plain):
     if not plain or mixed:
         raise ValueError(
             f'name at least one metric, and "{MEAN}" only together with '
-            "metrics of which more is better. Received: "
+            "metrics where more is better. Received: "
             f"metric_names={tuple(names)}"
         )
 

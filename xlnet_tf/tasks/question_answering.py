@@ -262,7 +262,7 @@ class QuestionAnswering(TaskKind):
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
-        """See `TaskKind`; until `score`, `null_threshold` means even odds."""
+        """Constructor arguments; the threshold is even odds until `score`."""
         return {
             **super().arguments_for(spec, settings, labels),
             "max_answer_length": settings.max_answer_length,
@@ -287,7 +287,7 @@ class QuestionAnswering(TaskKind):
         return {"max_question_length": settings.max_question_length}
 
     def outputs_of(self, features, training=False):
-        """See `TaskKind`; in training, ends are scored for true starts."""
+        """Compute outputs; in training, ends are scored for true starts."""
         read = {k: v for k, v in features.items() if k in self.feature_names}
         if training:
             read["start_positions"] = features["start_position"]
@@ -309,7 +309,7 @@ class QuestionAnswering(TaskKind):
         return dict(outputs)
 
     def decode(self, collected, encoded, examples):
-        """See `TaskKind` and `xlnet_tf.preprocessing.answers.decode`."""
+        """Make answers by `xlnet_tf.preprocessing.answers.decode`."""
         return XLNetQuestionAnsweringPreprocessor.decode(
             collected,
             encoded,
@@ -321,7 +321,7 @@ class QuestionAnswering(TaskKind):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `TaskKind` and `xlnet_tf.tasks.squad.answer_scores`."""
+        """Compute metrics by `xlnet_tf.tasks.squad.answer_scores`."""
         return squad.answer_scores(spec, examples, decoded)
 
     def adopt(self, scores):

@@ -155,7 +155,7 @@ class XLNetSeq2Seq(LanguageModelTask):
 
     @classmethod
     def arguments_of_head(cls, head):
-        """See `Task`; from a pretrainer: the head's arguments and [P]."""
+        """Arguments from a pretrainer: the head's and [P]; see `Task`."""
         if head.task.rpartition(">")[2] not in cls.head_sources:
             return head.arguments
         names = ("has_transform", "transform_gelu")
@@ -288,7 +288,7 @@ class SequenceToSequence(TaskKind):
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
-        """See `TaskKind`; refuse beams on a backend without beam search."""
+        """Constructor arguments; refuse beams without TensorFlow."""
         from xlnet_tf.generation.search import check_beams
 
         check_beams(settings.num_beams)
@@ -309,7 +309,7 @@ class SequenceToSequence(TaskKind):
         return {**values, "target_length": settings.target_length}
 
     def outputs_of(self, features, training=False):
-        """See `TaskKind`; outside training, generate the likeliest targets."""
+        """Compute outputs; outside training, generate targets."""
         if training:
             return super().outputs_of(features, training=True)
         check_can_read(self.model, "outputs_of")

@@ -98,7 +98,7 @@ def _check_memory(config, segment_length):
         )
     if segment_length and not config.memory_length:
         raise ValueError(
-            "`segment_length` needs a backbone that remembers: give "
+            "`segment_length` needs a backbone with memory: give "
             "`memory_length` too. Received: "
             f"segment_length={segment_length}, memory_length=0."
         )
@@ -107,7 +107,7 @@ def _check_memory(config, segment_length):
 def _check_reuse(config, segment_length):
     if segment_length and 0 < config.reuse_length < segment_length:
         raise ValueError(
-            "`segment_length` needs a backbone that remembers whole segments: "
+            "`segment_length` needs a memory of whole segments: "
             "give `reuse_length=0`. Received: "
             f"segment_length={segment_length}, "
             f"reuse_length={config.reuse_length}."

@@ -165,7 +165,7 @@ class Task(Preset, BaseModel):
         refuse_misspelt(cls, overrides, (*_OF_THE_BACKBONE, *config_fields()))
         if overrides.get("activation") in ("softmax", "sigmoid"):
             raise ValueError(
-                "`activation` is that of the backbone's layers, gelu or relu: "
+                "`activation` belongs to the backbone's layers, gelu or relu: "
                 f"{cls.__name__} gives logits, of which `predict_labels`, "
                 "`keras.ops.softmax` or `keras.ops.sigmoid` makes answers. "
                 f"Received: activation={overrides['activation']!r}."
@@ -247,7 +247,7 @@ class Task(Preset, BaseModel):
         if args and is_raw(args[0]):
             raise TypeError(
                 f"{type(self).__name__} is called on features, not on raw "
-                "strings. Give these to `predict`, or call it on "
+                "strings. Give these to `predict`, or call the model on "
                 "`model.preprocessor(x)`."
             )
         return super().__call__(*args, **kwargs)

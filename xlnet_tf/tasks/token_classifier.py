@@ -167,7 +167,7 @@ class TokenClassification(TaskKind):
         return {**arguments, "num_classes": len(labels), "labels": labels}
 
     def loss_sums(self, outputs, features):
-        """See `TaskKind`; `token_labels` [B, T] are -1 for no label."""
+        """Sum the loss over tokens; `token_labels` [B, T], -1 = no label."""
         labels = features["token_labels"]
         is_asked = ops.cast(labels >= 0, "float32")
         losses = self.model.default_loss().call(ops.maximum(labels, 0), outputs)

@@ -72,7 +72,7 @@ def objects_in(config, models=()):
             if not (is_safe or is_theirs or is_users):
                 raise ValueError(
                     f"it holds a {value.get('module')}.{value['class_name']}, "
-                    "and files of models hold no such objects; if the class is "
+                    "and files of models have no such objects; if the class is "
                     "your own, import the module that registers it"
                 )
             if is_known:

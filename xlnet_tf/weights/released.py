@@ -293,13 +293,13 @@ def save_tf1(model, path, tokenizer=None, name="task"):
     check_writable(model)
     if is_preset(path):
         raise ValueError(
-            f"{path} holds a preset, which would be read before what is "
-            "written now. Choose another directory."
+            f"{path} holds a preset, which would be read before the new files. "
+            "Choose another directory."
         )
     if others := sorted(path.glob(f"{CHECKPOINT_NAME}-*.index")):
         raise ValueError(
             f"{path} holds {others[0].name}, a step that would be read before "
-            "what is written now. Choose another directory."
+            "the new files. Choose another directory."
         )
     backbone = backbone_of(model)
     if not isinstance(backbone.config, XLNetConfig):

@@ -108,7 +108,7 @@ class TorchFiles:
         version = tuple(map(int, torch.__version__.split(".")[:2]))
         if version < _TORCH:
             raise ValueError(
-                f"{files[0]} is read by torch, and files can take over torch "
+                f"torch reads {files[0]}, and a file can run code in torch "
                 f"{torch.__version__} even with weights_only: pip install "
                 f"'torch>={_TORCH[0]}.{_TORCH[1]}', or save the model as "
                 "model.safetensors."
@@ -197,7 +197,7 @@ def _files_of(index):
     values = read_json(index)
     names = values.get("weight_map") if isinstance(values, dict) else None
     if not isinstance(names, dict) or not names:
-        raise ValueError(f"{index} does not say which files: no `weight_map`.")
+        raise ValueError(f"{index} lists no files: it has no `weight_map`.")
     files = {str(name) for name in names.values()}
     outside = sorted(name for name in files if not is_below(name))
     if outside:

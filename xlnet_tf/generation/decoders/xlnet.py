@@ -203,7 +203,7 @@ class XLNetDecoder(Decoder):
         return logits, {"keys": new_keys, "values": new_values}
 
     def _mask(self, context, index, num_slots, num_rows):
-        """bool [B, 1, 1, Q, C + S], True = may attend."""
+        """Make the mask, bool [B, 1, 1, Q, C + S], True = may attend."""
         batch_size, num_keys = ops.shape(context["mask"])
         slots = ops.arange(num_slots, dtype="int32")[None] <= index
         slots = ops.broadcast_to(slots, [batch_size, num_slots])

@@ -53,7 +53,7 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
     if (path / RELEASED_CONFIG_FILE).exists():
         raise ValueError(
             f"{path} holds a {RELEASED_CONFIG_FILE}, which would be read "
-            "before what is written now. Choose another directory."
+            "instead of the new files. Choose another directory."
         )
     names = bert if isinstance(model.config, BertConfig) else xlnet
     values = names.config_values(model)
