@@ -176,8 +176,8 @@ def main(argv=None):
     """Run the command; see the module docstring."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--model", required=True, help="run or preset of permutations")
-    add("--text", required=True, type=pathlib.Path, help="held out")
+    add("--model", required=True, help="run or preset trained on permutations")
+    add("--text", required=True, type=pathlib.Path, help="held-out text")
     add("--output", type=pathlib.Path, default=ROOT / "runs" / "any_order")
     add("--sentences", type=int, default=300)
     add("--seed", type=int, default=0)

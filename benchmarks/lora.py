@@ -100,7 +100,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--size", choices=SIZES, default="base")
-    add("--num-layers", type=int, help="default: all of the size")
+    add("--num-layers", type=int, help="default: all layers of the size")
     add("--rank", type=int, default=8)
     add("--batch-size", type=int, default=8)
     add("--num-tokens", type=int, default=128)

@@ -119,7 +119,7 @@ def main(argv=None):
     add("--tasks", nargs="*", choices=tasks, default=list(tasks))
     add("--recipe", type=pathlib.Path, default=build_preset.RECIPE)
     add("--scale", type=float, default=1.0, help="factor of the recipe's steps")
-    add("--preset", help="instead of a recipe: a directory, or a name")
+    add("--preset", help="directory or name, instead of a recipe")
     add("--seeds", type=int, default=1)
     options = parser.parse_args(argv)
     data, output = options.data.resolve(), options.output.resolve()

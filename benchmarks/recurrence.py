@@ -163,7 +163,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--train", required=True, type=pathlib.Path, help="text to train on")
-    add("--test", required=True, type=pathlib.Path, help="text to read")
+    add("--test", required=True, type=pathlib.Path, help="text to evaluate")
     add("--output", type=pathlib.Path, default=ROOT / "runs" / "recurrence")
     add("--steps", type=int, default=1000)
     add("--seeds", type=int, default=3)

@@ -181,18 +181,18 @@ def _parser():
         description=__doc__.splitlines()[0], allow_abbrev=False
     )
     add = parser.add_argument
-    add("--list", action="store_true", help="say what there is, and stop")
+    add("--list", action="store_true", help="list all measurements, and stop")
     add(
         "--only",
         action="append",
         metavar="NAME",
-        help="a measurement or a group of them; may be repeated",
+        help="a measurement or a group; may be repeated",
     )
     add(
         "--contender",
         action="append",
         metavar="PATTERN",
-        help="such as 'xlnet_tf*'; may be repeated",
+        help="pattern of names, such as 'xlnet_tf*'; may be repeated",
     )
     add_contest_options(parser)
     add("--output", default=str(ROOT / "runs" / "bench"), metavar="DIR")
@@ -214,28 +214,28 @@ def add_contest_options(parser):
     """Add the options about rounds, memory and time to a parser."""
     add = parser.add_argument
     add("--rounds", type=positive, default=7, metavar="N")
-    add("--tiny", action="store_true", help="tiny model and shapes, to try")
+    add("--tiny", action="store_true", help="tiny model and shapes, as a check")
     add(
         "--alongside",
         type=two_or_more,
         default=contenders_alongside(machine.available_bytes()),
         metavar="N",
-        help="contenders that hold memory at a time, at least 2 (default: what "
-        "fits)",
+        help="contenders in memory at the same time, at least 2 (default: as "
+        "many as fit)",
     )
     add(
         "--limit-seconds",
         type=float,
         default=900,
         metavar="S",
-        help="start no further round after this, but for the first three",
+        help="seconds after which no round starts, except the first three",
     )
     add(
         "--timeout",
         type=float,
         default=1800,
         metavar="S",
-        help="give up a contender that does not answer for so long",
+        help="seconds without an answer after which a contender is stopped",
     )
 
 

@@ -57,10 +57,10 @@ def main(argv=None):
     add("--precision", choices=PRECISIONS, default="float32")
     add("--rows", type=positive, default=8)
     add("--tokens", type=positive, default=128)
-    add("--rounds", type=positive, default=9, help="of the comparison")
-    add("--requests", type=positive, default=200, help="at each concurrency")
+    add("--rounds", type=positive, default=9, help="rounds of part 1")
+    add("--requests", type=positive, default=200, help="per concurrency")
     add("--concurrency", type=_concurrency, default=[1, 8, 32], metavar="1,8")
-    add("--text", help="glob of text files; default: what is found or made up")
+    add("--text", help="glob of text files; default: found or made up")
     add("--tokenizer")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as directory:

@@ -223,13 +223,13 @@ def _options(argv):
     add(
         "--extrapolate",
         action="store_true",
-        help="compile two and three layers, and count all by them",
+        help="compile two and three layers, and extrapolate to all layers",
     )
     add("--attention-kernel", nargs="+", default=["auto"], metavar="NAME")
     add(
         "--kernel-cycles",
         action="store_true",
-        help="count the cycles of Pallas kernels: compiles for longer",
+        help="count the cycles of Pallas kernels; takes longer",
     )
     add("--rematerialize", action="store_true")
     add(

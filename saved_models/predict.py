@@ -130,7 +130,7 @@ def parse_arguments(argv=None):
     add(
         "--ca-file",
         metavar="FILE",
-        help="trusted certificates, for https:// or grpcs://",
+        help="file of trusted certificates, for https:// or grpcs://",
     )
     add(
         "--header",
@@ -138,8 +138,8 @@ def parse_arguments(argv=None):
         default=[],
         metavar="NAME:VALUE",
         help="header of each request, such as authorization; @FILE reads "
-        "headers from the lines of a file, so that lists of processes do not "
-        "show them; may be repeated",
+        "headers from the lines of a file, which hides them from process "
+        "lists; may be repeated",
     )
     add("--text", action="append", default=[], help="a text; may be repeated")
     add(

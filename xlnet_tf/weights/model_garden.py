@@ -241,7 +241,7 @@ class ModelGardenSource(TensorFlowSource):
         if absent:
             warnings.warn(
                 f"{self.path} has no {' and no '.join(absent)}, because the "
-                "model that wrote it never had targets or segments; "
+                "model that wrote it was never given targets or segments; "
                 "the loaded model keeps its initial values.",
                 stacklevel=4,
             )
