@@ -150,7 +150,7 @@ def _hold(names, size, job, settings):
     """Measure contenders in turns; return their rows, see `_Process`."""
     processes = [_Process(name, size, job, settings) for name in names]
     for process in processes:
-        process.ask("")  # Wait until it is set up.
+        process.ask("")  # wait for the set-up
     for _ in range(1 if settings.tiny else settings.rounds):
         for process in processes:
             process.ask("round")
@@ -279,7 +279,7 @@ def answer_rounds(task):
         task: dict with `module`, `job`, `shape`, `options`, `steps`.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # libraries print to standard output
+    os.dup2(2, 1)  # redirect output of libraries
     module = importlib.import_module(f"benchmarks.contenders.{task['module']}")
     if hasattr(module, "check_backend"):
         module.check_backend()

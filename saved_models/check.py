@@ -90,7 +90,7 @@ def read_file(model, stored, file, columns=None):
     task = None
     if kind is not None:
         name = results.get("task") or _USUAL_TASKS[kind]
-        if name == "race" and is_file:  # RACE is a directory
+        if name == "race" and is_file:  # RACE is no file
             name = "dream"
         task = find_task(name)
     if task is None or kind in _OF_TEXTS and is_file and not is_table(file):

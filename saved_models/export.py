@@ -136,7 +136,7 @@ def _write(model, tokenizer, place, overwrite, source, settings):
             )
             write_checksums(temporary)
     except FileExistsError as error:
-        raise versions.taken(place) from error  # by another process
+        raise versions.taken(place) from error  # made by another process
 
 
 def _without_objective(model):
@@ -164,7 +164,7 @@ def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
             input=json.dumps(request),
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C must not reach it
+            start_new_session=True,  # Ctrl-C reaches only the parent
         )
     if done.returncode:
         reason = done.stderr.strip().rpartition("\n")[2]

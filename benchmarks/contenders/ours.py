@@ -127,8 +127,8 @@ def trainer_step(config, training, features, first_half_length=0):
         config: XLNetConfig or BertConfig.
         training: PretrainingSettings of the run.
         features: dict of arrays, the batch.
-        first_half_length: int, argument of the masks, as from the records'
-            objective.
+        first_half_length: int, length of the prefix that cannot attend to later
+            tokens, as from the records' objective.
 
     Returns:
         callable.
@@ -214,8 +214,8 @@ def check_room(model, length):
     Raises:
         NotAvailable: if the scores would not fit.
     """
-    # Six arrays: scores by key, scores by distance (twice the size), shifted
-    # scores, their sum, and probabilities.
+    # The arrays are scores by key, scores by distance (twice the size), shifted
+    # scores, and probabilities.
     needed = model["num_heads"] * length * length * 4 * 6
     available = machine.available_bytes()
     if available is not None and needed > 0.8 * available:

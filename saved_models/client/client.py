@@ -178,8 +178,8 @@ class Client:
         arrays = request_arrays(inputs, known, signature)
         counts = {len(array) for array in arrays.values()}
         if 0 in counts:
-            # Refuse it here: a server that joins requests may reply late to a
-            # request without rows, or exit.
+            # Refuse a request without rows here, because a server that joins
+            # requests may reply late, or exit.
             raise ValueError(
                 "a request must have at least one row. Received: 0 rows."
             )
@@ -392,7 +392,7 @@ def as_texts(answer):
     """Convert the byte arrays of an answer to str.
 
     Args:
-        answer: dict of name to NumPy array.
+        answer: dict from output name to NumPy array.
     """
     decode = np.frompyfunc(lambda text: text.decode(errors="replace"), 1, 1)
     return {

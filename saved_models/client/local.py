@@ -11,7 +11,7 @@ from saved_models.client.client import as_texts
 from saved_models.client.client import request_arrays
 from saved_models.client.errors import InvalidRequest
 
-_WHERE = "\n\t [["  # in TensorFlow's messages, the operation follows
+_WHERE = "\n\t [["  # TensorFlow's messages name the operation after this
 # Errors that TensorFlow's loader raises for a truncated or changed SavedModel.
 _UNFIT = (
     AssertionError,

@@ -25,7 +25,7 @@ MASK = "<mask>"  # a missing token in a raw text
 # each blank is predicted from all given words and from no other blank. A causal
 # model predicts a blank from the words before the blank.
 _BLANK_RANK = 0
-_TOKENS_A_TARGET = 128  # tokens that a target counts as
+_TOKENS_A_TARGET = 128  # counted tokens per target
 
 _FILL_IN_MEANING = {
     "text": f"string [N], UTF-8, with any number of {MASK}",

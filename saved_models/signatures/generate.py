@@ -302,7 +302,7 @@ class GenerateSignature(tf.Module):
         ends = tf.cumsum(sizes, axis=-1)
         texts = tf.strings.reduce_join(pieces, axis=-1)
         sizes = tf.strings.length(texts)
-        found = []  # for each stop string: number of tokens, place
+        found = []  # for each stop string: (number of tokens, position)
         for stop in self._settings.stop:
             flat = tf.strings.split(tf.reshape(texts, [-1]), stop, maxsplit=1)
             has_stop = tf.reshape(flat.row_lengths() > 1, tf.shape(texts))

@@ -54,7 +54,7 @@ def keras_input(
             parts = tensors(model.preprocessor, x, y, sample_weight)
             x = _data_set(model.preprocessor, parts, batch_size, shuffle)
             return x, None, None, None
-        if isinstance(x, dict):  # Keras refuses lists beside a dict
+        if isinstance(x, dict):  # Keras refuses lists if `x` is a dict
             y, sample_weight = _as_array(y), _as_array(sample_weight)
     return x, y, sample_weight, batch_size
 

@@ -29,7 +29,8 @@ class Preprocessor(PreprocessorPreset):
 
     Args:
         tokenizer: data_pipeline Tokenizer.
-        sequence_length: int, T, with [SEP] and [CLS]. Default 512.
+        sequence_length: int, T, maximum number of tokens with [SEP] and [CLS].
+            Default 512.
         truncate: str, the segment of a pair that is truncated at the end:
             "longest_first" (default, as in the released code), "only_first" or
             "only_second".

@@ -209,7 +209,7 @@ def is_raw(x):
         # If the first text of a pair has no words, the second text decides.
         parts = (y for y in x if not isinstance(y, (list, tuple)) or y)
         return any(map(is_raw, itertools.islice(parts, 2)))
-    if isinstance(x, collections.abc.Sequence):  # columns of Hugging Face
+    if isinstance(x, collections.abc.Sequence):  # columns of a data set
         return len(x) > 0 and is_raw(x[0])
     dtype = getattr(x, "dtype", None)
     if dtype is None:

@@ -150,8 +150,8 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
 
         from data_pipeline.features.packing import unpack
 
-        # An empty word would be dropped, and shift the later tags; a space is
-        # kept.
+        # An empty word would be dropped and shift the later tags, so a space
+        # replaces an empty word.
         words = [word or " " for one in examples for word in one.words]
         pieces, numbers = self._pieces(
             tf.RaggedTensor.from_row_lengths(

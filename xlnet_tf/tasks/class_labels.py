@@ -62,7 +62,7 @@ def class_numbers(y, labels, num_classes, words="classes"):
         return np.array([known[name] for name in meant], np.int32)
     if num_classes is None:
         return y
-    if values.dtype.kind == "O":  # numbers in data frames
+    if values.dtype.kind == "O":  # data frames may have such numbers
         values = np.array([_as_number(x) for x in flat])
         y = values
     if values.dtype.kind in "iuf":
@@ -152,7 +152,7 @@ def tag_numbers(y, labels, num_classes):
     if not are_rows(y):
         return y
     rows = y
-    if hasattr(y, "to_list"):  # ragged
+    if hasattr(y, "to_list"):  # ragged tensor
         rows = y.to_list()
     elif hasattr(y, "dtype"):
         rows = np.asarray(y).tolist()

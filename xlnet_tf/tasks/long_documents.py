@@ -10,7 +10,8 @@ from keras import ops
 
 from xlnet_tf.model.dropout import fold_in
 
-# Values of left padding, which makes the length a multiple of the segment's.
+# Values of features in the padding on the left, which fills up the first
+# segment.
 _FILLERS = {"token_ids": 0, "segment_ids": 4, "padding_mask": 0}
 
 

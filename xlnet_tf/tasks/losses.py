@@ -45,7 +45,7 @@ def refuse_of_probabilities(loss, model):
         if isinstance(one, str):
             try:
                 found = keras.losses.get(one)
-            except ValueError:  # Keras' `compile` will raise it
+            except ValueError:  # Keras' `compile` raises this error
                 continue
         function = getattr(found, "fn", found)
         name = getattr(function, "__name__", "")

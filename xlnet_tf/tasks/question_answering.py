@@ -273,8 +273,8 @@ class QuestionAnswering(TaskKind):
     @classmethod
     def preprocessor_settings(cls, spec, settings):
         values = super().preprocessor_settings(spec, settings)
-        # At most the room in a sequence, because `encode` refuses longer
-        # questions.
+        # Limit the length to the room in a sequence, because `encode` refuses
+        # longer questions.
         room = values["sequence_length"] - 4
         return {
             **values,

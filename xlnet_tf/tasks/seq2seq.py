@@ -155,7 +155,7 @@ class XLNetSeq2Seq(LanguageModelTask):
 
     @classmethod
     def arguments_of_head(cls, head):
-        """Arguments from a pretrainer: the head's and [P]; see `Task`."""
+        """Derive arguments of the head, and the id of [P]; see `Task`."""
         if head.task.rpartition(">")[2] not in cls.head_sources:
             return head.arguments
         names = ("has_transform", "transform_gelu")

@@ -361,7 +361,7 @@ class Task(Preset, BaseModel):
         elif validation is not None:
             validation = fit_input.keras_input(self, validation)[0]
         if fit_input.gives_batches(x):
-            shuffle = False  # data sets have an order; Keras would warn
+            shuffle = False  # Keras would warn about True
         data = x, y, batch_size, epochs, verbose, callbacks, validation_split
         others = validation, shuffle, class_weight, sample_weight
         return super().fit(*data, *others, **kwargs)

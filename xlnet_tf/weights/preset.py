@@ -352,7 +352,7 @@ def detect(path, config_file=None):
     elif (path / PARAMETERS_FILE).is_file():
         return "tensorflow"
     elif any(f.name.endswith(".index") for f in path.iterdir()):
-        return "tensorflow"  # its config is missing, or it is another model
+        return "tensorflow"  # without a config, or of another model
     raise ValueError(
         f"{path} holds no model that is known: expected "
         f"{RELEASED_CONFIG_FILE} with xlnet_model.ckpt.*, Hugging Face's "
