@@ -155,8 +155,9 @@ class ForwardPass:
             join the batches, cut off rows and padding
         outputs [5, ...], outputs of tokens [5, 100, ...]
 
-    Without buckets, T is the length of the longest row. Without `max_batch`, a
-    batch has at most 4096 tokens, and its number of rows is a power of two.
+    Without buckets, T is the length of the longest row. Without `max_batch`,
+    the number of rows of a batch is a power of two, with at most 4096 tokens
+    unless one row is longer.
 
     Args:
         settings: ExportSettings, whose `seq_length_buckets`, `max_batch` and

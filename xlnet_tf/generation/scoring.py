@@ -66,9 +66,9 @@ class Scorer:
 
         Args:
             texts: list of N str.
-            orders: list of functions, one for each order. A function computes
-                the step of each target, int array [P], from (number of the
-                text, P).
+            orders: list of functions, one for each order. A function has the
+                arguments (index of the text, P), and returns the step of each
+                target, int array [P].
             spans: list of N lists of (begin, end), the character ranges of the
                 targets; or None: all tokens are targets.
             batch_size: int, number of rows per batch.
