@@ -1,1 +1,1 @@
-"""This library beside its peers: same machine, same inputs, same run."""
+"""Benchmarks of this library and its peers on one machine, in one run."""

@@ -1,15 +1,15 @@
-"""Gain of an order: texts with blanks, scored and filled in any order.
+"""Benchmark of prediction in any order: texts with blanks, scored and filled.
 
     make demo
     python benchmarks/any_order.py --model runs/demo/model \\
         --text held_out.txt --output runs/any_order
 
-Takes sentences of the text, which may be running text or WikiText's tokens,
-hides some spans of tokens in each, and writes two tables to OUTPUT/results.md.
-The first has the perplexity of the hidden tokens when each is predicted by
-itself and when they are predicted one after the other, with the difference in
-bits per token and its standard error over the sentences. The second has the
-share of hidden tokens that are filled in right.
+The program hides spans of tokens in the sentences of a text, which may be
+running text or WikiText's tokens. It writes two tables to OUTPUT/results.md.
+The first table has the perplexity of the hidden tokens, predicted
+independently, and predicted one after the other. The difference in bits per
+token has its standard error over the sentences. The second table has the share
+of hidden tokens that are filled in right.
 """
 
 import argparse
@@ -34,17 +34,17 @@ ORDERS = {
     "random, mean of 4": ("random", 4),
 }
 SPANS, SPAN_TOKENS = 2, 3
-TOKENS = (12, 48)  # of a sentence, least and most
+TOKENS = (12, 48)  # minimum and maximum tokens of a sentence
 
 
 def read_sentences(path):
-    """Sentences of a text, without the marks of WikiText's tokens.
+    """Read the sentences of a text, without the marks of WikiText's tokens.
 
     Args:
         path: path of UTF-8 text.
 
     Returns:
-        list of str, without headings and what has unknown words.
+        list of str, without headings and sentences with unknown words.
     """
     text = path.read_text(encoding="utf-8")
     text = re.sub(r" @(.)@ ", r"\1", text)
@@ -60,11 +60,11 @@ def read_sentences(path):
 
 
 def choose(tokenizer, lines, count, seed):
-    """Sentences, and spans of tokens to hide in each.
+    """Choose sentences, and the spans of tokens to hide in each sentence.
 
     Returns:
-        (list of str; list of lists of (begin, end), characters; list of lists
-        of lists of int, the hidden tokens).
+        (list of str, the sentences; list of lists of (begin, end), the spans in
+        characters; list of lists of lists of int, the hidden tokens).
     """
     draw = random.Random(seed)
     lines = list(dict.fromkeys(line.strip() for line in lines))
@@ -74,7 +74,7 @@ def choose(tokenizer, lines, count, seed):
         ids, places = tokenizer.encode_with_offsets(line)
         if not TOKENS[0] <= len(ids) <= TOKENS[1] or 0 in ids:
             continue
-        # One span in each half, so that they do not touch.
+        # Each half of a sentence has one span, so that spans do not touch.
         half = len(ids) // SPANS
         begins = [
             part * half + draw.randrange(1, half - SPAN_TOKENS)
@@ -97,7 +97,7 @@ def choose(tokenizer, lines, count, seed):
 
 
 def scores(model, texts, spans, seed):
-    """Lines of the table of perplexities."""
+    """Make the lines of the table of perplexities."""
     found = {
         name: model.score(
             texts, order, num_orders=count, seed=seed, spans=spans
@@ -126,7 +126,7 @@ def scores(model, texts, spans, seed):
 
 
 def fillings(model, texts, spans, hidden):
-    """Lines of the table of tokens that are filled in right."""
+    """Make the lines of the table of tokens that are filled in right."""
 
     def blanked(mark):
         for text, of_text in zip(texts, spans, strict=True):
@@ -151,7 +151,7 @@ def fillings(model, texts, spans, hidden):
 
 
 def by_itself(model, texts):
-    """Tokens of the signature `fill_in`, a list for each text."""
+    """Choose tokens as the signature `fill_in` does, a list for each text."""
     from saved_models.settings import ExportSettings
     from saved_models.signatures import signatures_for
 
@@ -163,7 +163,7 @@ def by_itself(model, texts):
 
 
 def share(chosen, hidden):
-    """float, the share of the hidden tokens that were chosen."""
+    """Compute the share of the hidden tokens that were chosen."""
     right = total = 0
     for found, spans in zip(chosen, hidden, strict=True):
         expected = sum(spans, [])
@@ -173,11 +173,11 @@ def share(chosen, hidden):
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command; see the module docstring."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--model", required=True, help="run or preset of permutations")
-    add("--text", required=True, type=pathlib.Path, help="held out")
+    add("--model", required=True, help="run or preset trained on permutations")
+    add("--text", required=True, type=pathlib.Path, help="held-out text")
     add("--output", type=pathlib.Path, default=ROOT / "runs" / "any_order")
     add("--sentences", type=int, default=300)
     add("--seed", type=int, default=0)

@@ -1,18 +1,19 @@
-"""XLNet-Base and -Large on one GPU, beside Hugging Face on PyTorch.
+"""Benchmark of XLNet on one GPU, with Hugging Face on PyTorch as peer.
 
     python benchmarks/gpu.py
     python benchmarks/gpu.py --size large --job training --batch-size 8
     python benchmarks/gpu.py --job training --tokens 4096 --targets 680 \
         --batch-size 2
 
-Ours runs on Keras' JAX backend and needs no TensorFlow: keras, jax, numpy,
-h5py and safetensors are enough; Hugging Face needs torch and transformers.
-Training is a step of AdamW in bfloat16 with weights in float32: 512 tokens, 85
-targets, memory of 384. Inference is the content stream of 512 tokens. Each
-contender has a process of its own. With `--together` those of a job are set up
-at the same time, which is sooner done but needs the memory of all, and then
-measured in turns. MFU is the share of the device's greatest bfloat16 rate that
-the necessary matrix products (`workload/flops.py`) come to.
+This library runs on Keras' JAX backend, which needs no TensorFlow: keras, jax,
+numpy, h5py and safetensors are enough. Hugging Face needs torch and
+transformers. Training is a step of AdamW in bfloat16 with weights in float32,
+512 tokens, 85 targets and a memory of 384. Inference is the content stream of
+512 tokens. Each contender runs in a separate process. With `--together`, all
+contenders of a job are set up at the same time and measured in turns. This is
+faster, but needs the memory of all contenders. MFU is the rate of the necessary
+matrix products (`workload/flops.py`), as a share of the device's highest
+bfloat16 rate.
 """
 
 import argparse
@@ -37,8 +38,8 @@ from benchmarks.workload import flops
 from benchmarks.workload.sizes import BASE
 from benchmarks.workload.sizes import TINY
 
-# Dense bfloat16 operations per second by NVIDIA's data sheets; the first name
-# that matches is used.
+# Dense bfloat16 operations per second from NVIDIA's data sheets, by device
+# name. The first name that matches is used.
 PEAKS = {
     "H100 PCIe": 756e12,
     "H100 NVL": 835e12,
@@ -64,7 +65,7 @@ SIZES = {
     },
 }
 
-# name: (module, options)
+# From a contender's name to (module, options).
 CONTENDERS = {
     "xlnet_tf": ("ours_on_jax", {}),
     "xlnet_tf, memory_efficient": (
@@ -82,7 +83,7 @@ def main(argv=None):
     """Measure from the command line.
 
     Args:
-        argv: list of str, or None for the process's.
+        argv: list of str. None: the arguments of the process.
 
     Returns:
         int, the exit status.
@@ -129,27 +130,27 @@ def _parser():
     add("--size", action="append", choices=SIZES, help="default base, large")
     add("--job", action="append", choices=("training", "inference"))
     add("--contender", action="append", choices=CONTENDERS)
-    add("--batch-size", type=int, help="default 32, of the large model 16")
+    add("--batch-size", type=int, help="default 32; large: 16")
     add("--tokens", type=int, default=512)
     add("--targets", type=int, default=85)
     add("--memory-length", type=int, default=384)
     add("--precision", default="bfloat16", choices=("bfloat16", "float32"))
     add("--rounds", type=int, default=5)
-    add("--steps", type=int, default=10, help="steps of a round")
-    add("--peak-tflops", type=float, help="of the device, if not known here")
-    add("--timeout", type=float, default=900, help="seconds of a contender")
-    add("--together", action="store_true", help="set contenders up at once")
-    add("--output", metavar="DIR", help="write gpu.json and gpu.md there")
-    add("--tiny", action="store_true", help="see that it runs, anywhere")
+    add("--steps", type=int, default=10, help="steps per round")
+    add("--peak-tflops", type=float, help="highest rate of the device")
+    add("--timeout", type=float, default=900, help="seconds per contender")
+    add("--together", action="store_true", help="set up all contenders first")
+    add("--output", metavar="DIR", help="for gpu.json and gpu.md")
+    add("--tiny", action="store_true", help="tiny check on any machine")
     add("--worker", help=argparse.SUPPRESS)
     return parser
 
 
 def _hold(names, size, job, settings):
-    """Rows of some contenders, measured in turns; see `_Process`."""
+    """Measure contenders in turns; return their rows, see `_Process`."""
     processes = [_Process(name, size, job, settings) for name in names]
     for process in processes:
-        process.ask("")  # Until it is set up.
+        process.ask("")  # wait for the set-up
     for _ in range(1 if settings.tiny else settings.rounds):
         for process in processes:
             process.ask("round")
@@ -159,11 +160,11 @@ def _hold(names, size, job, settings):
 
 
 class _Process:
-    """A contender in a process of its own.
+    """Contender in a separate process.
 
     Attributes:
-        row: dict, what the table says of it: `name`, `size`, `job`,
-            `batch_size` and what `answer_rounds` answers, or a `reason`.
+        row: dict, row of the table: `name`, `size`, `job`, `batch_size`, and
+            the answers of `answer_rounds`, or a `reason` for no result.
     """
 
     def __init__(self, name, size, job, settings):
@@ -198,7 +199,8 @@ class _Process:
         }
         environment = {**os.environ, "KERAS_BACKEND": "jax"}
         if settings.together:
-            # Else the first one would take the whole device.
+            # Otherwise the first contender would allocate the whole device
+            # memory.
             environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
         self._timeout = settings.timeout
         self._printed = tempfile.TemporaryFile("w+")
@@ -217,7 +219,7 @@ class _Process:
         )
 
     def ask(self, request):
-        """Add to the row what it answers, or why it does not."""
+        """Send a request; add the answer or an error's reason to the row."""
         if "reason" in self.row:
             return
         timer = threading.Timer(self._timeout, self._process.kill)
@@ -248,7 +250,7 @@ class _Process:
         self._printed.close()
 
     def _wait(self):
-        """Its exit status; it is killed if it hangs."""
+        """Wait for the exit status; kill the process if it hangs."""
         try:
             return self._process.wait(self._timeout)
         except subprocess.TimeoutExpired:
@@ -266,18 +268,18 @@ class _Process:
 
 
 def answer_rounds(task):
-    """Set a contender up, then time a round for each line of the input.
+    """Set up a contender, then time a round for each line of the input.
 
-    Its answers are lines of JSON: `device`, `flops` of a step and
-    `first_seconds` once it is set up, and the `warnings` until then; then
-    `seconds` of a step, a list of one, with the `peak_bytes` and the `result`
-    so far.
+    The answers are lines of JSON. After the set-up, the answer has `device`,
+    `flops` of a step, `first_seconds` and the `warnings` so far. After each
+    round, the answer has `seconds`, a list with the time of a step, and the
+    `peak_bytes` and `result` so far.
 
     Args:
         task: dict with `module`, `job`, `shape`, `options`, `steps`.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # for what libraries print
+    os.dup2(2, 1)  # redirect output of libraries
     module = importlib.import_module(f"benchmarks.contenders.{task['module']}")
     if hasattr(module, "check_backend"):
         module.check_backend()
@@ -317,15 +319,17 @@ def answer_rounds(task):
 
 
 def table(rows, peak_tflops=None):
-    """Lines of Markdown.
+    """Make the table in Markdown.
 
     Args:
-        rows: list of dicts, of `_Process`; those that failed have a `reason`.
-        peak_tflops: float, of the device, or None to look it up.
+        rows: list of dicts, rows of `_Process`. A row without results has a
+            `reason`.
+        peak_tflops: float, highest rate of the device. None: the rate follows
+            from the device's name.
 
     Returns:
-        list of str; behind the table what its contenders warned of, as of
-        another kernel than was asked for.
+        list of str, lines of the table, followed by the contenders' warnings,
+        for example that another kernel ran than the requested kernel.
     """
     lines = [
         "| what | contender | device | a step (quartiles) | MFU | memory | "
@@ -357,7 +361,7 @@ def table(rows, peak_tflops=None):
 
 
 def peak_of(device, peak_tflops=None):
-    """Operations a second of a device, or None if it is not known."""
+    """Highest operations per second of a device, or None if unknown."""
     if peak_tflops:
         return peak_tflops * 1e12
     for name, peak in PEAKS.items():

@@ -1,11 +1,11 @@
-"""Fine-tuning by adapters (LoRA) beside fine-tuning of all weights.
+"""Benchmark of fine-tuning adapters (LoRA) and of fine-tuning all weights.
 
     python -m benchmarks.lora --batch-size 8 --num-tokens 128 --rounds 5
 
-Steps of a classifier of XLNet-Base's size by AdamW, in turns, each way in a
-process of its own: seconds, the most memory of the process in the steps, and
-bytes of the optimizer. The last row has adapters that are added to the kernels
-in every step, as Keras does it.
+The program trains a classifier of XLNet-Base's size with AdamW, each contender
+in a separate process, in turns. The table has the seconds of a step, the
+process's peak memory during steps, and the bytes of the optimizer. The adapters
+of the last row are added to the kernels in each step, as in Keras.
 """
 
 import argparse
@@ -24,7 +24,7 @@ SIZES = {"base": BASE, "small": SMALL, "tiny": TINY}
 
 
 def contenders(options):
-    """list of Contender."""
+    """Make the contenders, list of Contender."""
     model = dict(SIZES[options.size])
     if options.num_layers:
         model["num_layers"] = options.num_layers
@@ -47,14 +47,14 @@ def contenders(options):
 
 
 def measured(options):
-    """list of (name, set-up, seconds of the rounds, bytes)."""
+    """Measure contenders: list of (name, set-up, seconds of rounds, bytes)."""
     found = contenders(options)
     processes = []
     try:
         for contender in found:
             log = options.logs / f"{contender.name}.log"
             processes.append(Process(contender, log, None, 3600))
-        # In turns, so that what else runs falls on all.
+        # Contenders take turns, so that other programs disturb all alike.
         rounds = [
             [process.run() for process in processes]
             for _ in range(options.rounds)
@@ -74,7 +74,7 @@ def measured(options):
 
 
 def table(rows):
-    """str, in Markdown."""
+    """Make the table in Markdown, str."""
     lines = [
         "| trained | step | ratio | parameters | optimizer | memory |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
@@ -96,11 +96,11 @@ def table(rows):
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command; see the module docstring."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--size", choices=SIZES, default="base")
-    add("--num-layers", type=int, help="default: all of the size")
+    add("--num-layers", type=int, help="default: all layers of the size")
     add("--rank", type=int, default=8)
     add("--batch-size", type=int, default=8)
     add("--num-tokens", type=int, default=128)

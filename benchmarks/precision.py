@@ -1,12 +1,12 @@
-"""Training in bfloat16 beside float32, by every objective.
+"""Benchmark of training in bfloat16 and float32, for each objective.
 
     make demo
     python benchmarks/precision.py --records runs/demo/records \\
         --output runs/precision
 
-Trains the demo's model in both precisions with `python -m xlnet_tf.train` and
-writes the held-out bits per token to OUTPUT/results.md. A run that is done is
-not run again.
+The program trains the demo's model in both precisions with `python -m
+xlnet_tf.train`, and writes the held-out bits per token to OUTPUT/results.md. A
+finished run is not repeated.
 """
 
 import argparse
@@ -26,7 +26,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 def held_out_bits(options, objective, precision):
-    """float, of the last evaluation of a run."""
+    """Train a run; return the held-out bits of its last evaluation."""
     name = f"{objective}-{precision}-{options.steps}"
     run = options.output / name
     run_once(
@@ -43,7 +43,7 @@ def held_out_bits(options, objective, precision):
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command; see the module docstring."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--records", required=True, type=pathlib.Path)

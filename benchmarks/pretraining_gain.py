@@ -1,9 +1,9 @@
-"""Pretrained beside random weights, task by task: `make tasks DATA=...`.
+"""Benchmark of pretrained and random weights by task: `make tasks DATA=...`.
 
-Builds a small model by a recipe (examples/build_preset.py) from the text below
-DATA/lm, then fine-tunes it, and the same model with random weights, on every
-task that lies below DATA, with equal budgets, and writes a table (table.md). A
-command that is done is not run again, and one that was stopped resumes.
+The program builds a small model by a recipe (examples/build_preset.py) from the
+text below DATA/lm. It then fine-tunes this model, and the same model with
+random weights, on each task below DATA, with equal budgets. The results are in
+table.md. Finished commands are not repeated, and stopped commands resume.
 """
 
 import argparse
@@ -22,22 +22,22 @@ from examples import build_preset  # noqa: E402
 from examples.commands import run_once  # noqa: E402
 
 SETTINGS = pathlib.Path(__file__).with_suffix(".yaml")
-# Of SQuAD 2.0 also without unanswerable questions: so small a model scores
-# best by never answering.
+# For SQuAD 2.0, also report answerable questions only, because such a small
+# model scores best if it never answers.
 ALSO = "squad_f1_if_answerable"
 STARTS = ("random", "pretrained")
 
 
 def read_settings():
-    """dict of the settings of fine-tuning and of the tasks."""
+    """Read the settings of fine-tuning and of the tasks, as a dict."""
     return yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))
 
 
 def find_text(data):
-    """list of str, the files below DATA/lm.
+    """Find the text files below DATA/lm, list of str.
 
     Raises:
-        FileNotFoundError: if there is none.
+        FileNotFoundError: if no file is found.
     """
     files = [
         *sorted((data / "lm").rglob("*train.txt.xz")),
@@ -52,7 +52,7 @@ def find_text(data):
 
 
 def finetune(settings, task, data, preset, output, seeds):
-    """Results of both starts of a task: dict of start to list of dict."""
+    """Fine-tune a task from both starts: dict from start to list of results."""
     from data_pipeline.base.models import read_results
 
     own = dict(settings["tasks"][task])
@@ -77,10 +77,10 @@ def finetune(settings, task, data, preset, output, seeds):
 
 
 def table(results):
-    """Markdown: the median of both starts, with extremes, and the gain.
+    """Make the table in Markdown: medians with extremes, and the gain.
 
     Args:
-        results: dict of task to what `finetune` returns.
+        results: dict from task to the result of `finetune`.
     """
     from xlnet_tf.training.results.summary import seeds_summary
 
@@ -109,7 +109,7 @@ def table(results):
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command; see the module docstring."""
     settings = read_settings()
     tasks = settings["tasks"]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -119,7 +119,7 @@ def main(argv=None):
     add("--tasks", nargs="*", choices=tasks, default=list(tasks))
     add("--recipe", type=pathlib.Path, default=build_preset.RECIPE)
     add("--scale", type=float, default=1.0, help="factor of the recipe's steps")
-    add("--preset", help="instead of a recipe: a directory, or a name")
+    add("--preset", help="directory or name, instead of a recipe")
     add("--seeds", type=int, default=1)
     options = parser.parse_args(argv)
     data, output = options.data.resolve(), options.output.resolve()

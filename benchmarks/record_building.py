@@ -1,13 +1,13 @@
-"""Speed of `build_records`, and of each of its stages in the same run.
+"""Benchmark of `build_records` and of each of its stages.
 
     python benchmarks/record_building.py --input 'text/*.txt' \
         --tokenizer spiece.model
 
-Prints megabytes of text per second and core: of each stage on this thread, and
-of whole builds with the default settings on 1 and on all cores. For builds it
-also prints megabytes per second of processor time, which other programs on the
-machine disturb less. Each figure is the best of `--repeat`. Starting the
-processes takes a second or two: give 100 MB of text or more.
+The program prints megabytes of text per second and core. It measures each stage
+in one thread, and whole builds with the default settings on 1 core and on all
+cores. For builds it also prints megabytes per second of processor time, which
+other programs disturb less. Each figure is the best of `--repeat` runs. The
+start of the processes takes a second or two, so use 100 MB of text or more.
 """
 
 import argparse
@@ -37,11 +37,11 @@ from data_pipeline.text.documents import Corpus
 from data_pipeline.text.documents import stream_documents
 from data_pipeline.tokenization.tokenizer import Tokenizer
 
-RELEASED = 0.48  # MB/s of the released script
+RELEASED = 0.48  # MB per second and core of the released script
 
 
 def timed(repeat, function, *arguments):
-    """The result and the seconds of the quickest of some calls."""
+    """Call a function several times; return the result and fastest time."""
     seconds = []
     for _ in range(repeat):
         began = time.perf_counter()
@@ -51,7 +51,7 @@ def timed(repeat, function, *arguments):
 
 
 def processor_seconds():
-    """float, of this process and those that it has waited for."""
+    """Processor time of this process and of its finished child processes."""
     usage = [
         resource.getrusage(who)
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -60,7 +60,7 @@ def processor_seconds():
 
 
 def stages(pattern, text_format, tokenizer, settings, repeat):
-    """Yield the name and the seconds of each stage, over all the text."""
+    """Yield the name and the seconds of each stage, for the whole text."""
 
     def read():
         return list(stream_documents(pattern, text_format))
@@ -101,7 +101,7 @@ def stages(pattern, text_format, tokenizer, settings, repeat):
 
 
 def frame(sequences, chosen, tokenizer, settings):
-    """Make records of arrays, in blocks."""
+    """Make records from arrays, in blocks."""
     stored = stored_features(
         settings.sequence_length,
         settings.num_predict,
@@ -117,7 +117,7 @@ def frame(sequences, chosen, tokenizer, settings):
 
 
 def build(arguments, tokenizer, processes):
-    """Build a set and remove it."""
+    """Build records, and then delete them."""
     output = tempfile.mkdtemp()
     try:
         build_records(

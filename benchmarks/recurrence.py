@@ -1,14 +1,15 @@
-"""Gain and savings of memory in a causal language model.
+"""Benchmark of memory in a causal language model: perplexity and speed.
 
     python benchmarks/recurrence.py --train wiki.train.tokens \\
         --test wiki.valid.tokens --output runs/recurrence
 
-Trains small causal models with and without memory, several seeds of each, and
-evaluates them with the commands of this project. Writes two tables,
-OUTPUT/results.md: the perplexity of each with its spread; and, by length of
-context, perplexity and speed of reading with memory, one segment at a time, and
-of reading 16 windows at a time, each of which predicts one token. A command
-that has finished is not run again.
+The program trains small causal models with and without memory, with several
+seeds, and evaluates them with the commands of this project. It writes two
+tables to OUTPUT/results.md. The first table has the perplexities with their
+spread. The second table has perplexity and speed by length of context, for two
+ways to read a text: with memory, one segment at a time; and in windows that
+each predict one token, 16 windows at a time. A finished command is not
+repeated.
 """
 
 import argparse
@@ -31,7 +32,7 @@ VOCABULARY_SIZE = 4000
 
 
 def evaluate(model, text, name, *options):
-    """dict of numbers of `python -m xlnet_tf.evaluate`."""
+    """Run `python -m xlnet_tf.evaluate`; return its numbers as a dict."""
     place = model / name
     place.mkdir(exist_ok=True)
     file = place / "perplexity.json"
@@ -44,7 +45,7 @@ def evaluate(model, text, name, *options):
 
 
 def head_of(text, file, characters):
-    """Write the first lines of a text to a file."""
+    """Write the beginning of a text, in whole lines, to a file."""
     kept, size = [], 0
     for line in text.read_text(encoding="utf-8").splitlines(keepends=True):
         kept.append(line)
@@ -56,7 +57,7 @@ def head_of(text, file, characters):
 
 
 def prepare(options):
-    """Tokenizer, records and settings; returns the path of the records."""
+    """Make tokenizer, records and settings; return the path of the records."""
     output = options.output
     tokenizer = output / "tokenizer" / "spiece.model"
     tokenizer.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +92,7 @@ def train(options, records, memory, seed):
 
 
 def gains(options, runs):
-    """Lines of the table of perplexities, with their spread over the seeds."""
+    """Make the lines of the table of perplexities, with the seeds' spread."""
     lines = [
         "| trained with memory | read with memory | perplexity per token | "
         "per word | bits per character |",
@@ -128,7 +129,7 @@ def _spread(values, digits):
 
 
 def savings(options, run):
-    """Lines of the table of perplexity and speed by length of context."""
+    """Make the lines of the table of perplexity and speed by context."""
     text = head_of(options.test, options.output / "head.txt", 20_000)
     lines = [
         "| context | memory: perplexity | tokens/s | window: perplexity | "
@@ -158,11 +159,11 @@ def savings(options, run):
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command; see the module docstring."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--train", required=True, type=pathlib.Path, help="text to train on")
-    add("--test", required=True, type=pathlib.Path, help="text to read")
+    add("--test", required=True, type=pathlib.Path, help="text to evaluate")
     add("--output", type=pathlib.Path, default=ROOT / "runs" / "recurrence")
     add("--steps", type=int, default=1000)
     add("--seeds", type=int, default=3)

@@ -1,14 +1,13 @@
-"""This library beside its peers, in one run on one machine.
+"""Command that measures this library and its peers on one machine.
 
     python benchmarks/run.py --list
     python benchmarks/run.py --only training_step --only export
     make bench
 
-Writes `results.md` and `results.json` to --output after each
-measurement. Peers that are not installed are left out, with a line that says
-so; `make bench` installs them. Measure on a machine that does nothing else:
-other programs disturb most whose threads wait for each other, PyTorch's above
-all.
+The command writes `results.md` and `results.json` to --output after each
+measurement. Peers that are not installed are skipped, with a note; `make bench`
+installs all peers. Use an idle machine. Other programs disturb contenders most
+if their threads wait for each other, as in PyTorch.
 """
 
 import argparse
@@ -29,7 +28,7 @@ from benchmarks.workload.sizes import TINY_SIZES
 from benchmarks.workload.sizes import Sizes
 from data_pipeline.base import command_line
 
-# Memory that a training step of XLNet-Base holds between its turns.
+# Memory of a contender between its turns: a training step of XLNet-Base.
 _CONTENDER_BYTES = 8 * 2**30
 
 
@@ -37,7 +36,7 @@ def main(argv=None):
     """Measure from the command line.
 
     Args:
-        argv: list of str, or None for the process's.
+        argv: list of str. None: the arguments of the process.
 
     Returns:
         int, the exit status: 1 if a contender failed.
@@ -94,7 +93,7 @@ def main(argv=None):
 
 
 def measure(measurement, settings, log_directory):
-    """Run one measurement; return its part of the results, dict."""
+    """Run one measurement; return its results, dict."""
     rows = rounds.hold(measurement, settings, log_directory, say=say)
     return {
         "name": measurement.name,
@@ -108,18 +107,18 @@ def measure(measurement, settings, log_directory):
 
 
 def choose(available, only=None, contender=None):
-    """The measurements and contenders that were asked for.
+    """Select the requested measurements and contenders.
 
     Args:
         available: list of Measurement.
-        only: list of str, names or groups, or None for all.
-        contender: list of str, patterns of contenders' names, or None for all.
+        only: list of str, names or groups of measurements. None: all.
+        contender: list of str, patterns of contenders' names. None: all.
 
     Returns:
         list of Measurement.
 
     Raises:
-        SystemExit: if a name is unknown or a pattern fits nobody.
+        SystemExit: if a name is unknown, or no contender matches a pattern.
     """
     known = {name for m in available for name in (m.name, m.group)}
     unknown = sorted(set(only or ()) - known)
@@ -148,7 +147,7 @@ def choose(available, only=None, contender=None):
 
 
 def has_failures(results):
-    """Whether a contender failed; being left out is no failure."""
+    """Whether a contender failed; skipped contenders do not count."""
     return any(
         row["status"] == "failed"
         for measurement in results["measurements"]
@@ -157,12 +156,12 @@ def has_failures(results):
 
 
 def say(text):
-    """Print at once, also where the output is a file."""
+    """Print and flush, so that a file also gets the line immediately."""
     print(text, flush=True)
 
 
 def positive(text):
-    """int of an option that must be above 0."""
+    """Parse an option that must be an int above 0."""
     number = int(text)
     if number < 1:
         raise ValueError(text)
@@ -170,7 +169,7 @@ def positive(text):
 
 
 def two_or_more(text):
-    """int of an option that must be above 1."""
+    """Parse an option that must be an int above 1."""
     number = int(text)
     if number < 2:
         raise ValueError(text)
@@ -182,18 +181,18 @@ def _parser():
         description=__doc__.splitlines()[0], allow_abbrev=False
     )
     add = parser.add_argument
-    add("--list", action="store_true", help="say what there is, and stop")
+    add("--list", action="store_true", help="list all measurements, and stop")
     add(
         "--only",
         action="append",
         metavar="NAME",
-        help="a measurement or a group of them; may be repeated",
+        help="a measurement or a group; may be repeated",
     )
     add(
         "--contender",
         action="append",
         metavar="PATTERN",
-        help="such as 'xlnet_tf*'; may be repeated",
+        help="pattern of names, such as 'xlnet_tf*'; may be repeated",
     )
     add_contest_options(parser)
     add("--output", default=str(ROOT / "runs" / "bench"), metavar="DIR")
@@ -203,40 +202,40 @@ def _parser():
 
 
 def contenders_alongside(available):
-    """Number of contenders that fit in memory, two to four.
+    """Number of contenders that fit into memory, from two to four.
 
     Args:
-        available: int, bytes that can still be had, or None if unknown.
+        available: int, bytes of available memory, or None if unknown.
     """
     return min(4, max(2, (available or 0) // _CONTENDER_BYTES))
 
 
 def add_contest_options(parser):
-    """Add the options of rounds, memory and time."""
+    """Add the options about rounds, memory and time to a parser."""
     add = parser.add_argument
     add("--rounds", type=positive, default=7, metavar="N")
-    add("--tiny", action="store_true", help="tiny model and shapes, to try")
+    add("--tiny", action="store_true", help="tiny model and shapes, as a check")
     add(
         "--alongside",
         type=two_or_more,
         default=contenders_alongside(machine.available_bytes()),
         metavar="N",
-        help="contenders that hold memory at a time, at least 2 (default: what "
-        "fits)",
+        help="contenders in memory at the same time, at least 2 (default: as "
+        "many as fit)",
     )
     add(
         "--limit-seconds",
         type=float,
         default=900,
         metavar="S",
-        help="start no further round after this, but for the first three",
+        help="seconds after which no round starts, except the first three",
     )
     add(
         "--timeout",
         type=float,
         default=1800,
         metavar="S",
-        help="give up a contender that does not answer for so long",
+        help="seconds without an answer after which a contender is stopped",
     )
 
 

@@ -1,12 +1,13 @@
-"""Sequence to sequence: pretrained beside random weights, and encoder-decoders.
+"""Benchmark of sequence to sequence, with encoder-decoders as peers.
 
     python benchmarks/seq2seq.py --data DIR --preset DIR --output runs/seq2seq
 
-Fine-tunes the preset, the same model with random weights, and Hugging Face's T5
-and BART of as many parameters with random weights, on the subject lines of
-AESLC (DATA/seq2seq/aeslc), and writes a table (table.md). All get the same
-tokenizer, examples, batches a step, steps, learning rates, label smoothing and
-beams. A run that is done is not made again.
+The program fine-tunes four models on the subject lines of AESLC
+(DATA/seq2seq/aeslc). The models are the preset, the same model with random
+weights, and Hugging Face's T5 and BART with as many parameters and random
+weights. The results are in table.md. All models have the same tokenizer,
+examples, batches per step, steps, learning rates, label smoothing and beams. A
+finished run is not repeated.
 """
 
 import argparse
@@ -38,19 +39,19 @@ SETTINGS = {
     "label_smoothing": 0.1,
     "num_beams": 4,
     "length_penalty": 1.0,
-    # The others have none.
+    # The other models have no corruption.
     "target_corruption": 0.0,
     "steps_per_loop": 50,
 }
-WARMUP = 0.1  # share of the steps, as of `xlnet_tf.finetune`
+WARMUP = 0.1  # share of the steps, as in `xlnet_tf.finetune`
 PAD, END = 5, 4  # <pad>, <sep>
 
 
 def write_examples(data, output, num_held_out):
-    """Examples of AESLC as JSON lines, for our command and for the others.
+    """Write the examples of AESLC as JSON lines, for all models.
 
     Returns:
-        dict of "train" and "dev" to path.
+        dict from "train" and "dev" to path.
     """
     from data_pipeline.tasks.reading import read_examples
 
@@ -71,7 +72,7 @@ def write_examples(data, output, num_held_out):
 
 
 def ours(start, files, preset, place, seed, settings):
-    """Metrics of our task, by the command."""
+    """Fine-tune our task with the command; return the metrics."""
     from data_pipeline.base.models import read_results
 
     training = place.parent / "training.json"
@@ -90,7 +91,7 @@ def ours(start, files, preset, place, seed, settings):
 
 
 def make_other(kind, config, settings):
-    """Hugging Face's model of about as many parameters, random weights."""
+    """Make a Hugging Face model with as many parameters, random weights."""
     import transformers
 
     sizes = {
@@ -101,7 +102,7 @@ def make_other(kind, config, settings):
         "decoder_start_token_id": PAD,
     }
     heads, inner = config.num_heads, config.intermediate_dim
-    # A layer of a decoder is half as large again as one of an encoder.
+    # A decoder layer has 1.5 times the parameters of an encoder layer.
     encoder = max(1, config.num_layers - 1)
     decoder = max(1, config.num_layers - encoder)
     if kind == "t5":
@@ -130,14 +131,14 @@ def make_other(kind, config, settings):
             attention_dropout=settings["attention_dropout"],
             bos_token_id=1,
             forced_eos_token_id=None,
-            # Narrow layers need larger initial weights than 0.02.
+            # Narrow layers need initial weights above the default of 0.02.
             init_std=config.initializer_range,
         )
     )
 
 
 def encode(file, tokenizer, settings):
-    """list of (source ids, target ids, target) of a file."""
+    """Encode a file: list of (source ids, target ids, target)."""
     room = settings["sequence_length"] - settings["target_length"] - 1
     most = settings["target_length"] - 1
     rows = []
@@ -150,7 +151,7 @@ def encode(file, tokenizer, settings):
 
 
 def pad(rows, filler):
-    """A tensor of lists, padded on the right."""
+    """Make a tensor of lists, padded on the right."""
     import torch
 
     width = max(map(len, rows))
@@ -158,7 +159,7 @@ def pad(rows, filler):
 
 
 def train_other(model, rows, seed, settings):
-    """Train by AdamW, linear warm-up and decay, as our command does."""
+    """Train with AdamW, linear warm-up and decay, like our command."""
     import torch
     import transformers
 
@@ -195,7 +196,7 @@ def train_other(model, rows, seed, settings):
 
 
 def other(kind, files, preset, place, seed, settings):
-    """Metrics of an encoder-decoder of Hugging Face."""
+    """Train an encoder-decoder of Hugging Face; return the metrics."""
     import torch
 
     from data_pipeline.tokenization.hugging_face import read_tokenizer
@@ -243,7 +244,7 @@ def other(kind, files, preset, place, seed, settings):
 
 
 def table(results):
-    """Markdown: the median of each contender and metric, with extremes."""
+    """Make the table in Markdown: medians of the metrics, with extremes."""
     from xlnet_tf.training.results.summary import seeds_summary
 
     lines = [
@@ -262,7 +263,7 @@ def table(results):
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command; see the module docstring."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True)

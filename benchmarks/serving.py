@@ -1,14 +1,13 @@
-"""Cost of serving: raw text against the bare model, latency under load.
+"""Benchmark of serving: cost of raw text, and latency under load.
 
     python benchmarks/serving.py --config base --requests 200
 
-1. Raw text over the bare forward pass: the same rows of --rows x --tokens
-   through the exported signatures of text and of ids, and through the model
-   itself, in turns. The comparison is by processor time, which other programs
-   on the machine disturb less than wall-clock time.
-2. Latency: the program of tests/slow/native_server, without Python, sends one
-   row after another from 1, 8 and 32 threads, as raw text and as ready ids,
-   which is the bare forward pass. Compiled here; needs g++.
+1. Cost of raw text: the same rows of --rows x --tokens run through the exported
+   signatures of text and of ids, and through the model itself, in turns. Times
+   are processor time, which other programs disturb less than wall-clock time.
+2. Latency: the C++ program of tests/slow/native_server sends rows one after
+   another from 1, 8 and 32 threads, as raw text and as token ids. The benchmark
+   compiles the program, which needs g++.
 """
 
 import argparse
@@ -58,10 +57,10 @@ def main(argv=None):
     add("--precision", choices=PRECISIONS, default="float32")
     add("--rows", type=positive, default=8)
     add("--tokens", type=positive, default=128)
-    add("--rounds", type=positive, default=9, help="of the comparison")
-    add("--requests", type=positive, default=200, help="at each concurrency")
+    add("--rounds", type=positive, default=9, help="rounds of part 1")
+    add("--requests", type=positive, default=200, help="per concurrency")
     add("--concurrency", type=_concurrency, default=[1, 8, 32], metavar="1,8")
-    add("--text", help="glob of text files; default: what is found or made up")
+    add("--text", help="glob of text files; default: found or made up")
     add("--tokenizer")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as directory:
@@ -96,7 +95,7 @@ def main(argv=None):
 
 
 def _texts(directory, tokenizer, options):
-    """Texts that fill the length, one a line."""
+    """Make texts of the full length, one per line."""
     content = (directory / "text.txt").read_text(encoding="utf-8")
     ids = tokenizer.encode(" ".join(content.split())[:400_000])
     length = options.tokens
@@ -113,7 +112,7 @@ def _texts(directory, tokenizer, options):
 
 
 def _features(served, rows):
-    """Features of the model itself for raw texts."""
+    """Compute the features of raw texts for the model itself."""
     outputs = served["embed"](text=tf.constant(rows))
     ids = outputs["token_ids"]
     return {
@@ -140,7 +139,7 @@ def _overhead(model, served, rows, features, options):
         for name, run in ways.items():
             begun, used = time.perf_counter(), time.process_time()
             run()
-            if number:  # the first traces
+            if number:  # the first round traces
                 clock = time.perf_counter() - begun
                 spent[name].append((time.process_time() - used, clock))
     shape = " x ".join(map(str, features["token_ids"].shape))

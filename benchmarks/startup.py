@@ -1,7 +1,7 @@
-"""Seconds until each command answers `--help`: `make startup`.
+"""Benchmark of the start of each command with `--help`: `make startup`.
 
-Prints the median of several fresh processes for each command, and for `import
-xlnet_tf`; a line that takes a second or more is marked.
+The program prints the median seconds of several new processes for each command,
+and for `import xlnet_tf`. It marks a line of one second or more.
 """
 
 import argparse
@@ -18,7 +18,7 @@ LIMIT = 1.0
 
 
 def seconds(arguments):
-    """Wall-clock seconds of a fresh Python with these arguments."""
+    """Measure the seconds of a new Python process with these arguments."""
     begin = time.perf_counter()
     subprocess.run(
         [sys.executable, *arguments],
@@ -30,7 +30,7 @@ def seconds(arguments):
 
 
 def main(argv=None):
-    """Measure from the command line; return 1 if anything is too slow."""
+    """Measure from the command line; return 1 if a command is too slow."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args(argv).rounds

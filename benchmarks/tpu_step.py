@@ -1,15 +1,16 @@
-"""Compiles the training step with the TPU compiler, without a TPU.
+"""Command that compiles the training step for a TPU, without a TPU.
 
     python benchmarks/tpu_step.py --config base --batch-size 8
     python benchmarks/tpu_step.py --attention-kernel fused memory_efficient \
         --extrapolate --kernel-cycles
 
-The step is lowered by TensorFlow to StableHLO and compiled by the TPU compiler
-of the PyPI package `libtpu`, through JAX's compile-only client. It refuses what
-a TPU cannot run or hold, and reports memory, operations, estimated cycles, and
-bytes moved: by the compiler's count, and to HBM alone. The text is lowered on
-a CPU; what TensorFlow hands to a real TPU may be better. `--topology cpu`
-compiles for this machine instead. Of several kernels it prints a table.
+TensorFlow lowers the step to StableHLO. The TPU compiler in the PyPI package
+`libtpu` compiles the step, through JAX's compile-only client. The compiler
+refuses a step that a TPU cannot run or that exceeds its memory. The command
+reports memory, operations, estimated cycles, and bytes moved: by the compiler's
+count, and to HBM only. TensorFlow lowers the step on a CPU; on a real TPU the
+result may be better. `--topology cpu` compiles for this machine instead. For
+several kernels the command prints a table.
 """
 
 import argparse
@@ -27,7 +28,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from benchmarks.tpu import compiler
 from benchmarks.tpu import program
 
-# Rows of the table: key of a report, its description, and its unit.
+# Rows of the table: (key in the report, description, divisor for the unit).
 QUANTITIES = (
     ("bytes_moved", "bytes, by the compiler's count, GB", 1e9),
     ("hbm_bytes", "bytes to and from HBM, GB", 1e9),
@@ -41,23 +42,23 @@ QUANTITIES = (
 
 
 def cycles(dump, config, arguments):
-    """Traffic and cycles that `tpu.program` finds in a compiled step.
+    """Count memory traffic and cycles of a compiled step by `tpu.program`.
 
     Args:
-        dump: pathlib.Path, of `compiler.dump_flags`.
+        dump: pathlib.Path, see `compiler.dump_flags`.
         config: XLNetConfig or BertConfig.
-        arguments: options.
+        arguments: options of the command.
 
     Returns:
-        dict: `hbm_bytes`, `operation_cycles`; of Pallas kernels, if there are
-        any and it was asked for, `kernel_cycles`, and
-        `kernel_cycles_as_released` if the first half of a record sees nothing
-        of the second.
+        dict of `hbm_bytes` and `operation_cycles`. If requested and if the step
+        has Pallas kernels, also `kernel_cycles`. If the first half of a record
+        does not attend to the second half, also `kernel_cycles_as_released`.
     """
     if arguments.topology == "cpu":
         return {}
-    # The text that an executable gives is refused where its compiler is newer
-    # than JAX, as on v6e ("async-update instruction should have 1 operands").
+    # Read the program from the dump. JAX cannot return the text of an
+    # executable from a newer compiler, as on v6e ("async-update instruction
+    # should have 1 operands").
     (file,) = (dump / "hlo").glob("*.after_codegen.txt")
     found = program.traffic(file.read_text(encoding="utf-8"))
     kernels = found.pop("kernels")
@@ -75,7 +76,7 @@ def cycles(dump, config, arguments):
 
 
 def model_config(arguments):
-    """XLNetConfig or BertConfig of the options."""
+    """Make the XLNetConfig or BertConfig from the options."""
     import xlnet_tf
     from xlnet_tf.objectives import OBJECTIVES
 
@@ -99,7 +100,7 @@ def model_config(arguments):
 
 
 def batch_of(arguments, vocabulary_size):
-    """dict of arrays, the batch of a replica."""
+    """Make the batch of one replica, dict of arrays."""
     import numpy as np
 
     from benchmarks.workload import batches
@@ -116,7 +117,7 @@ def batch_of(arguments, vocabulary_size):
 
 
 def report_of(config, training, arguments, dump):
-    """The report of one program; `dump` is emptied first."""
+    """Make the report of one program; `dump` is emptied first."""
     for name in ("hlo", "llo"):
         shutil.rmtree(dump / name, ignore_errors=True)
         (dump / name).mkdir()
@@ -135,9 +136,9 @@ def report_of(config, training, arguments, dump):
 
 
 def of_all_layers(two, three, num_layers):
-    """Extrapolate the report of two and of three layers to many layers.
+    """Extrapolate the reports of two and of three layers to more layers.
 
-    Compile times stay those of three layers.
+    The compile times of three layers are not extrapolated.
     """
     grows = (
         *("code_bytes", "argument_bytes", "temporary_bytes", "flops"),
@@ -152,10 +153,10 @@ def of_all_layers(two, three, num_layers):
 
 
 def table(reports):
-    """Lines of Markdown: a row for each quantity, a column for each kernel.
+    """Make a table in Markdown: a row per quantity, a column per kernel.
 
     Args:
-        reports: list of dict, those that are printed.
+        reports: list of dict, the printed reports.
     """
     kernels = [report["attention_kernel"] for report in reports]
     lines = [
@@ -173,7 +174,7 @@ def table(reports):
 
 
 def main(argv=None):
-    """Print reports; an error in the options is one line."""
+    """Run the command; an error in the options prints one line."""
     arguments, parser = _options(argv)
     from xlnet_tf.model.kernels import check_kernel
 
@@ -183,9 +184,9 @@ def main(argv=None):
         flags = compiler.dump_flags(dump)
         if not arguments.kernel_cycles:
             del flags["LIBTPU_INIT_ARGS"]
-        os.environ.update(flags)  # read once, when a compiler is loaded
+        os.environ.update(flags)  # compilers read them only when loaded
         for kernel in arguments.attention_kernel:
-            try:  # All, before the first is compiled for minutes.
+            try:  # check all kernels before a compilation of minutes
                 check_kernel(kernel)
             except ValueError as error:
                 parser.error(str(error))
@@ -194,7 +195,7 @@ def main(argv=None):
                 found = _report_of_kernel(kernel, arguments, dump)
             except ValueError as error:
                 parser.error(str(error))
-            except RuntimeError as error:  # of the compiler
+            except RuntimeError as error:  # the compiler's error
                 if len(arguments.attention_kernel) == 1:
                     raise
                 found = {"attention_kernel": kernel, "reason": str(error)}
@@ -206,7 +207,7 @@ def main(argv=None):
 
 
 def _options(argv):
-    """Options, and their parser."""
+    """Parse the options; return them and their parser."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--config", default="base")
@@ -222,13 +223,13 @@ def _options(argv):
     add(
         "--extrapolate",
         action="store_true",
-        help="compile two and three layers, and count all by them",
+        help="compile two and three layers, and extrapolate to all layers",
     )
     add("--attention-kernel", nargs="+", default=["auto"], metavar="NAME")
     add(
         "--kernel-cycles",
         action="store_true",
-        help="count the cycles of Pallas kernels: compiles for longer",
+        help="count the cycles of Pallas kernels; takes longer",
     )
     add("--rematerialize", action="store_true")
     add(
@@ -240,7 +241,7 @@ def _options(argv):
 
 
 def _report_of_kernel(kernel, arguments, dump):
-    """dict, what is printed of the step with an attention kernel."""
+    """Make the report for the step with one attention kernel, dict."""
     from xlnet_tf.training.settings import PretrainingSettings
 
     training = PretrainingSettings(

@@ -1,4 +1,4 @@
-"""Exports: write, load, serve and query them.
+"""Exports of models: write, load, serve and query them.
 
 The names in `__init__.pyi` are imported on first use, so that `--help` of the
 commands does not load TensorFlow.

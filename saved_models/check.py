@@ -1,8 +1,8 @@
-"""Check that an export gives its model's answers: `export --check FILE`.
+"""Comparison of an export's answers with its model's: `export --check FILE`.
 
-The export and the Keras model compute answers to the same texts or examples.
+The export and the Keras model compute answers for the same texts or examples.
 
-Shapes: T tokens of a text, P hidden tokens, V vocabulary, D model dim.
+Shapes: T tokens of a text, P masked tokens, V vocabulary, D model dim.
 """
 
 import numpy as np
@@ -21,15 +21,16 @@ from data_pipeline.tokenization.symbols import SEP_ID
 from saved_models.client.rows import ask_rows
 from saved_models.client.rows import read_lines_or_table
 
-# precision -> largest difference of numbers, as a share of the output's largest
-# number, or of 1 if that number is smaller
+# Allowed difference of numbers by precision. The difference is relative to the
+# output's largest number, but at least to 1.
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.1, "int8": 0.1}
-# Share of different answers in float32: rounding decides between equal scores.
+# Allowed share of different answers in float32, because rounding decides
+# between equal scores.
 _TIES = 0.01
 _BATCH_SIZE = 8
-_FIRST, _EVERY = 1, 7  # tokens of a text that are hidden: 1, 8, 15, ...
+_FIRST, _EVERY = 1, 7  # positions of masked tokens: 1, 8, 15, ...
 
-# Task of a model without a run, by its kind.
+# From the kind of a model to its task, if the model has no run.
 _USUAL_TASKS = {
     "classification": "classification",
     "multi_label": "multi-label",
@@ -46,7 +47,7 @@ _INPUTS = (
     *("query", "document", "words", "source"),
 )
 _TRUTHS = ("label", "answer", "tags", "relevance", "target")
-# Key of an answer of `TaskKind.decode` -> output of an export.
+# From a key in answers of `TaskKind.decode` to an output of an export.
 _OUTPUTS = {
     "label": "label",
     "labels": "chosen",
@@ -64,21 +65,23 @@ def read_file(model, stored, file, columns=None):
     """Read the texts or examples of a check.
 
     Args:
-        model: the model.
+        model: the model that was exported.
         stored: StoredModel, the source of the model.
-        file: str, texts, one per line, or a table with a column of texts; for a
-            task a file in its format, or a directory or archive with a dev or a
-            test split (dev first). Labels are not needed.
-        columns: str or None, "text=review". Default None: the run's columns;
-            columns without a usual name are guessed, with a note.
+        file: str, path of texts, one per line, or of a table with a column of
+            texts. For a task, a file in the task's format, or a directory or
+            archive with a dev split or a test split; the dev split is
+            preferred. Labels are not needed.
+        columns: str, names of columns such as "text=review". Default None: the
+            run's columns. Other columns without a usual name are guessed, and a
+            note is printed.
 
     Returns:
-        (task, examples): TaskSpec and list of examples; None and list of str
-        for a model without a task.
+        (task, examples): TaskSpec and list of examples. For a model without a
+        task, None and list of str.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if the file is broken, or holds no text or example.
+        FileNotFoundError: if the file does not exist.
+        ValueError: if the file is broken, or has no text or example.
     """
     from xlnet_tf.tasks import kind_of
 
@@ -87,7 +90,7 @@ def read_file(model, stored, file, columns=None):
     task = None
     if kind is not None:
         name = results.get("task") or _USUAL_TASKS[kind]
-        if name == "race" and is_file:  # RACE has one file per text
+        if name == "race" and is_file:  # RACE is no file
             name = "dream"
         task = find_task(name)
     if task is None or kind in _OF_TEXTS and is_file and not is_table(file):
@@ -100,7 +103,7 @@ def read_file(model, stored, file, columns=None):
         if task is None:
             examples = [x.text for x in examples]
     else:
-        name = "test"  # its labels may be missing
+        name = "test"  # the reader requires no labels of a test split
         if not is_file and reading.find_split(task, file, "dev", columns):
             name = "dev"
         split = reading.find_columns(
@@ -112,7 +115,7 @@ def read_file(model, stored, file, columns=None):
             getattr(model, "labels", None),
         )
         examples, guessed = split.examples(), split.guessed
-        # An export refuses an empty source or document.
+        # Skip empty sources and documents, which an export refuses.
         names = {"sequence_to_sequence": "source", "ranking": "document"}
         if kind in names:
             examples = [x for x in examples if getattr(x, names[kind]).strip()]
@@ -123,15 +126,16 @@ def read_file(model, stored, file, columns=None):
 
 
 def check(model, tokenizer, settings, export, task, examples, progress=False):
-    """Compare the answers of an export with its model's.
+    """Compare the answers of an export with the answers of its model.
 
-    Numbers may differ by TOLERANCES, for the narrower precision of export and
-    model. Other outputs must be equal in float32, except for ties, and are only
-    counted in narrower precisions.
+    Numbers may differ by the TOLERANCES of the export's or the model's
+    precision, whichever is lower. Other outputs must be equal in float32,
+    except for ties. In lower precisions, differences of other outputs are
+    counted but allowed.
 
     Args:
-        model: the model; it gets the preprocessor and generation settings of
-            the export.
+        model: the model. The function sets the export's preprocessor and
+            generation settings in the model.
         tokenizer: data_pipeline Tokenizer of the export.
         settings: ExportSettings of the export.
         export: Predictor or Client.
@@ -139,12 +143,12 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
         progress: bool, whether to show progress. Default False.
 
     Returns:
-        dict of an output's name to (str, bool): the largest difference, and
-        whether it is allowed.
+        dict from the name of an output to (str, bool): the largest difference,
+        and whether the difference is allowed.
 
     Raises:
-        ValueError: if the export refuses an example, reads other tokens, or
-            draws its answers at random.
+        ValueError: if the export refuses an example, encodes a text as other
+            tokens, or draws answers at random.
     """
     settings = settings.for_model(model)
     if task is None:
@@ -158,7 +162,7 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
         )
         found = _of_export(export, task, examples, progress)
     precision = settings.precision
-    if precision == "float32":  # the model's own
+    if precision == "float32":  # the model's own dtype
         dtype = getattr(model, "backbone", model).compute_dtype
         precision = "bfloat16" if dtype == "float16" else dtype
     differences = {}
@@ -173,9 +177,9 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
 
 
 def _difference(pairs, precision):
-    """Difference of an output's values, (str, bool); see `check`."""
+    """Compare the values of an output, (str, bool); see `check`."""
     if pairs[0][0].dtype.kind == "f":
-        # NaN stays NaN, which is not allowed.
+        # NaN stays NaN, and is not allowed.
         apart = np.max([np.max(np.abs(x - y), initial=0) for x, y in pairs])
         largest = np.max([np.max(np.abs(x), initial=1) for x, _ in pairs])
         limit = TOLERANCES[precision] * largest
@@ -189,7 +193,7 @@ def _difference(pairs, precision):
 
 
 def _of_task(model, tokenizer, settings, task, examples, progress):
-    """Answers of a task's model, list of dict of an export's outputs."""
+    """Compute a task model's answers, list of dicts with export outputs."""
     from saved_models.signatures.base import preprocessor_for
     from xlnet_tf.training.evaluation import answer_examples
 
@@ -208,7 +212,8 @@ def _of_task(model, tokenizer, settings, task, examples, progress):
     if settings.window_stride and examples[0].text_pair is None:
         stride = settings.window_stride
         options.update(long_documents="windows", stride=stride)
-    # Labels have no influence, and the model may lack them.
+    # Remove labels: they change no answer, and the model may not have all
+    # classes.
     examples = [
         x._replace(**{name: None for name in _TRUTHS if name in x._fields})
         for x in examples
@@ -225,7 +230,7 @@ def _of_task(model, tokenizer, settings, task, examples, progress):
 
 
 def _of_export(export, task, examples, progress):
-    """Answers of the export of a task, list of dict of its outputs."""
+    """Compute the answers of a task's export, list of dicts of outputs."""
     from saved_models.signatures.tokens import count_words
 
     rows = []
@@ -237,7 +242,8 @@ def _of_export(export, task, examples, progress):
         if "source" in row:
             row = {"text": row["source"]}
         if "document" in row:
-            # One per row, because queries have different numbers of documents.
+            # One document per row, because queries have different numbers of
+            # documents.
             row["documents"] = [row.pop("document")]
         if "options" in row:
             row["options"] = list(row["options"])
@@ -251,12 +257,12 @@ def _of_export(export, task, examples, progress):
         answer = {k: np.asarray(x).tolist() for k, x in answer.items()}
         if task.kind == "ranking":
             (answer["score"],) = answer["scores"]
-        if task.kind == "sequence_to_sequence":  # keep the best of several
+        if task.kind == "sequence_to_sequence":  # keep the best text
             answer = {name: x[0] for name, x in answer.items() if x}
         if task.kind == "token_classification":
-            # The export divides a word that contains blanks; its tag is the
-            # first part's, as in fine-tuning. Words beyond the length have
-            # no tag.
+            # The export divides a word that contains spaces. As in fine-tuning,
+            # the tag of the first part is the word's tag. Words beyond the
+            # sequence have no tag.
             parts = list(map(count_words, example.words))
             begins = np.cumsum([0, *parts])
             answer["tags"] = [
@@ -268,7 +274,7 @@ def _of_export(export, task, examples, progress):
 
 
 def _asked(export, rows, signature, places=None):
-    """Yield the answers of `ask_rows`; raise ValueError for a refused row."""
+    """Yield answers of `ask_rows`; raise ValueError for a refused row."""
     for answer in ask_rows(export, rows, signature, _BATCH_SIZE, places):
         if isinstance(answer, ValueError):
             raise answer
@@ -276,10 +282,10 @@ def _asked(export, rows, signature, places=None):
 
 
 def _of_texts(model, tokenizer, length, export, texts, progress):
-    """Answers of the model and of the export to texts: two lists of dict.
+    """Compute the answers of model and export to texts, two lists of dicts.
 
-    They hold `embeddings` [T, D], and for a pretrained model the
-    `log_probabilities` [P, V] of hidden tokens and `best_tokens` [P].
+    Each dict has `embeddings` [T, D]. For a pretrained model, it also has the
+    `log_probabilities` [P, V] of masked tokens, and `best_tokens` [P].
     """
     layout = LAYOUTS[model.config.layout]
     before, behind = [], [SEP_ID, CLS_ID]
@@ -322,13 +328,13 @@ def _of_texts(model, tokenizer, length, export, texts, progress):
 
 
 def _in_keras(model, features, hidden):
-    """Embeddings of a text and log-probabilities of its hidden tokens.
+    """Compute embeddings and masked tokens' log-probabilities in Keras.
 
     Args:
         model: a backbone or a pretrained model.
         features: dict of int32 arrays [1, T].
-        hidden: int32 array [P], positions of the tokens, each predicted from
-            the rest of the text.
+        hidden: int32 array [P], positions of the masked tokens. Each token is
+            predicted from the rest of the text.
 
     Returns:
         dict of float32 arrays.

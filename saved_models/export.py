@@ -1,13 +1,14 @@
-"""Export a SavedModel for raw text: `python -m saved_models.export`.
+"""Command that exports a model for raw text: `python -m saved_models.export`.
 
 python -m saved_models.export --model runs/demo --output saved_models/demo/1
 
-Every field of `ExportSettings` is an option, and a key of a JSON or YAML file:
+Every field of `ExportSettings` is an option, and also a key in a settings file
+in JSON or YAML:
 
 python -m saved_models.export --settings settings.yaml --model ... --output ...
 
-`--check FILE` runs the export and the model on the texts or examples of a file
-and compares their outputs.
+`--check FILE` runs the export and the model on the texts or examples in a file,
+and compares the outputs.
 """
 
 import argparse
@@ -40,7 +41,8 @@ if typing.TYPE_CHECKING:
 
     from data_pipeline.tokenization.tokenizer import Tokenizer
 
-# Program that exports a model written by a process of another backend.
+# Program for a process of the TensorFlow backend, which exports a model that a
+# process of another backend wrote.
 _PROGRAM = """
 import json, sys
 from data_pipeline.base import command_line
@@ -57,30 +59,32 @@ def export_model(
     source: str | os.PathLike | None = None,
     **settings: typing.Any,
 ) -> os.PathLike:
-    """Write a versioned SavedModel, or a network of OpenVINO.
+    """Write a model as a versioned SavedModel, or as a network for OpenVINO.
 
-    The export appears whole: it is written beside its place under a temporary
-    name and renamed. (In a bucket its files appear one after the other.) Its
-    `assets.extra` holds warm-up requests, the settings and `model_card.json`;
-    `SHA256SUMS` has the digests of all files. On Keras' JAX backend a process
-    of the TensorFlow backend writes it.
+    The files are written to a temporary directory, which is renamed when it is
+    complete. In a bucket the files appear one after the other. The folder
+    `assets.extra` contains warm-up requests, the settings and
+    `model_card.json`; `SHA256SUMS` lists the digests of all files. With Keras'
+    JAX backend, a process of the TensorFlow backend writes the export.
 
     Args:
-        model: a model whose class has signatures (`saved_models.signatures`),
-            on any strategy; a copy is exported.
+        model: a model whose class has signatures (see
+            `saved_models.signatures`), made in any distribution strategy. A
+            copy of the model is exported.
         tokenizer: data_pipeline Tokenizer that the model was trained with.
-        directory: path that ends in the version, a positive integer; local
-            or gs://.
+        directory: path that ends in the version, a positive integer. The path
+            is local or gs://.
         overwrite: bool, whether to replace an existing version.
-        source: path of the run that trained the model, for the model card.
+        source: path of the run that trained the model, for the model card; or
+            None.
         **settings: fields of `ExportSettings`.
 
     Returns:
-        path of the SavedModel.
+        path of the export.
 
     Raises:
-        ValueError: if the version is not a number, the tokenizer is not the
-            model's, or a setting is out of range.
+        ValueError: if the version is not a number, the tokenizer does not fit
+            the model, or a setting is out of range.
         FileExistsError: if the version exists.
         RuntimeError: if the process of the TensorFlow backend fails.
 
@@ -132,18 +136,18 @@ def _write(model, tokenizer, place, overwrite, source, settings):
             )
             write_checksums(temporary)
     except FileExistsError as error:
-        raise versions.taken(place) from error  # another process made it
+        raise versions.taken(place) from error  # made by another process
 
 
 def _without_objective(model):
-    """Backbone of a pretrained model, for embeddings."""
+    """Return the backbone of a pretrained model; other models unchanged."""
     from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 
     return model.backbone if isinstance(model, XLNetPretrainer) else model
 
 
 def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
-    """Export in a process of the TensorFlow backend; see `export_model`."""
+    """Write an export in a process of TensorFlow; see `export_model`."""
     with tempfile.TemporaryDirectory() as preset:
         model.save_to_preset(preset, tokenizer=tokenizer)
         request = {
@@ -160,7 +164,7 @@ def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
             input=json.dumps(request),
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C stops the run alone
+            start_new_session=True,  # Ctrl-C reaches only the parent
         )
     if done.returncode:
         reason = done.stderr.strip().rpartition("\n")[2]
@@ -172,17 +176,17 @@ def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
 
 
 def _on_tensorflow():
-    """Environment of a process that exports for a process of JAX."""
-    hidden = {"CUDA_VISIBLE_DEVICES": ""}  # JAX holds the GPUs' memory
+    """Make the environment of the process that exports for a JAX process."""
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}  # JAX uses all GPU memory
     return {**os.environ, **hidden, "KERAS_BACKEND": "tensorflow"}
 
 
 def export_preset(request):
-    """Export a model as `_export_elsewhere` asks for it.
+    """Export a model for `_export_elsewhere`, in the new process.
 
     Args:
-        request: dict of `preset`, the model's directory, `model`, the name of
-            its class, and the arguments of `export_model`.
+        request: dict of `preset`, the directory of the model, `model`, the name
+            of its class, and the arguments of `export_model`.
     """
     from xlnet_tf.loading import MODELS
     from xlnet_tf.loading import load_tokenizer
@@ -243,8 +247,8 @@ def load_model(path):
         (model whose class has signatures, StoredModel).
 
     Raises:
-        FileNotFoundError: if there is nothing.
-        ValueError: if it holds no model that can be exported.
+        FileNotFoundError: if the path does not exist.
+        ValueError: if the path has no model that can be exported.
     """
     from saved_models.signatures import signatures_for
     from xlnet_tf.loading import open_model
@@ -259,10 +263,11 @@ def load_model(path):
 
 
 def _window_stride(source, model, sequence_length):
-    """The `window_stride` of the run that a model comes from, or None.
+    """Find the `window_stride` of the run that trained a model, or None.
 
-    A run that averages over the windows of long texts has one. If it is too
-    long for `sequence_length`, windows begin half a window apart.
+    A run that averages over the windows of long texts has a stride. If the
+    stride is too long for `sequence_length`, the result is half of
+    `sequence_length`.
     """
     from saved_models.model_card import training_facts
     from saved_models.signatures import signatures_for
@@ -316,7 +321,7 @@ def _parser():
         "assets.extra/settings.json of another export; options override it",
     )
     group = parser.add_argument_group("settings")
-    by_hand = ("seq_length_buckets", "generation")  # lists of settings
+    by_hand = ("seq_length_buckets", "generation")  # parsed separately
     add_options(group, ExportSettings, skip=by_hand)
     group.add_argument(
         "--seq-length-buckets",
@@ -343,7 +348,7 @@ def _lengths(text):
 
 
 def _generation(text):
-    """Generation settings from a file or from JSON, a dict."""
+    """Read generation settings from a file or from JSON, as a dict."""
     if not text.lstrip().startswith("{"):
         return read_file(GenerationSettings, text)
     try:
@@ -379,7 +384,7 @@ def main(argv=None):
             arguments.model, model, settings["sequence_length"]
         )
     examples = None
-    if arguments.check:  # read first: a mistake should not cost an export
+    if arguments.check:  # before the export, to report mistakes early
         with command_line.warnings_in_a_line():
             examples = read_check(
                 model, stored, arguments.check, arguments.columns
@@ -403,10 +408,10 @@ def main(argv=None):
 
 
 def _check_answers(model, tokenizer, settings, directory, examples, arguments):
-    """Print the differences between the answers of an export and its model.
+    """Print the differences between the answers of an export and of its model.
 
     Raises:
-        ValueError: if they are too far.
+        ValueError: if the differences are too large.
     """
     differences = check(
         model,

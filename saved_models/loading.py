@@ -1,4 +1,4 @@
-"""Load an export of any runtime into this process."""
+"""Loader of exports for any runtime into this process."""
 
 import os
 
@@ -17,22 +17,22 @@ def load(
     """Load an export into this process.
 
     Args:
-        directory: str or path, NAME (its largest version) or NAME/VERSION;
-            local, gs:// or wherever fsspec finds it.
-        verify: bool, whether to compare the files with `SHA256SUMS`. Default
-            True.
-        trust: bool, whether to run a SavedModel with any operations. It is a
-            program that may read and write files. Default False: only the
-            operations of this package's exports. OpenVINO's networks access no
-            files.
+        directory: str or path, NAME for its largest version, or NAME/VERSION.
+            The path is local, gs:// or any other URL that fsspec supports.
+        verify: bool, whether to compare the files with the export's
+            `SHA256SUMS`. Default True.
+        trust: bool, whether to allow all operations in a SavedModel, which is a
+            program and may read and write files. Default False: allow only the
+            operations in this package's exports. OpenVINO's networks cannot
+            access files.
 
     Returns:
         Predictor.
 
     Raises:
-        FileNotFoundError: if there is no export.
-        ValueError: if it is damaged, has another version of the format, holds
-            other operations, or cannot be loaded.
+        FileNotFoundError: if the directory has no export.
+        ValueError: if the export is damaged, has another version of the format,
+            has other operations, or cannot be loaded.
 
     Example:
 
@@ -53,5 +53,5 @@ def load(
         return load_saved_model(path, trust)
     from saved_models.openvino import load_network
 
-    with local_copy(path) as local:  # OpenVINO reads no buckets
+    with local_copy(path) as local:  # OpenVINO cannot read buckets
         return load_network(local)

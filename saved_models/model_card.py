@@ -1,9 +1,9 @@
-"""Model card of an export, and its settings.
+"""Model card and settings file of an export.
 
 `assets.extra/model_card.json` describes the model, its training and, for each
 signature, the inputs, the outputs and an example request.
-`assets.extra/settings.json` holds the settings alone, for the option
-`--settings` of the next export.
+`assets.extra/settings.json` contains only the settings, for the option
+`--settings` of another export.
 """
 
 import tensorflow as tf
@@ -20,20 +20,20 @@ from saved_models import versions
 from saved_models import warm_up
 
 SETTINGS_FILE = "settings.json"
-# A larger example is replaced by its shape.
+# The card shows the shape of an example with more values.
 _MOST_VALUES = 1000
 
 
 def write_card(directory, model, tokenizer, settings, module, traced, source):
-    """Write the card and the settings of an export.
+    """Write the model card and the settings file of an export.
 
     Args:
         directory: path of the SavedModel.
         model: the exported model.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings.
-        module: ModelSignatures.
-        traced: dict of signature name to (Signature, concrete function).
+        module: ModelSignatures of the model.
+        traced: dict from signature name to (Signature, concrete function).
         source: path of the run that trained the model, or None.
     """
     config = getattr(model, "backbone", model).config
@@ -72,11 +72,13 @@ def training_facts(source):
     """Read facts about a run from its files.
 
     Args:
-        source: str or path of a run, or of a file or directory in it; or None.
+        source: str or path of a run, or of a file or directory in a run; or
+            None.
 
     Returns:
-        dict with `run` (run.json), and `last` and `last_evaluation` (the last
-        lines of metrics.jsonl) if these exist; None without a run.
+        dict with `run` (run.json), and with `last` and `last_evaluation` (the
+        last lines of metrics.jsonl) if these lines exist. None if `source` is
+        not in a run.
 
     Raises:
         ValueError: if run.json was changed, or has another version of the

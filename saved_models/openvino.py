@@ -1,11 +1,11 @@
-"""OpenVINO as the runtime of an export, for processors of Intel and AMD.
+"""Exports for the runtime OpenVINO, which runs on Intel and AMD processors.
 
     python -m saved_models.export --runtime openvino --model DIR --output NAME
 
-`model.xml` and `model.bin` hold the model, from ready ids to its outputs, for
-OpenVINO Model Server. The files of a preset without weights lie beside them:
-from these, `load` makes the signatures of raw text, which pass their features
-to OpenVINO.
+`model.xml` and `model.bin` contain the network, which computes the outputs from
+token ids and also runs in OpenVINO Model Server. The export also contains the
+files of a preset without weights. From these files, `load` makes the signatures
+for raw text, which pass their features to OpenVINO.
 
 Shapes: R sequences, T tokens.
 """
@@ -31,8 +31,8 @@ from xlnet_tf.loading import class_of_directory
 from xlnet_tf.loading import open_model
 from xlnet_tf.weights.own import describe
 
-# OpenVINO's names of precisions. Without one it uses bfloat16 on every
-# processor that supports it.
+# From our precision to OpenVINO's name. Without a name, OpenVINO uses bfloat16
+# on every processor that supports it.
 _HINTS = {"float32": "f32", "bfloat16": "bf16"}
 
 
@@ -66,7 +66,7 @@ def write(module, model, tokenizer, directory):
 
 
 def _name(ports, tensors):
-    """Name inputs or outputs, in the order of a sorted dict."""
+    """Set the names of inputs or outputs, in the order of a sorted dict."""
     for port, name in zip(ports, sorted(tensors), strict=True):
         port.get_tensor().set_names({name})
 
@@ -87,7 +87,7 @@ def load_network(directory):
     settings = ExportSettings(**read_file(ExportSettings, file))
     name = read_json_object(directory / CARD_FILE)["model"]
     cls = MODELS.get(name) or class_of_directory(directory)
-    # Shapes without values: OpenVINO has the weights.
+    # Variables need shapes but no values, because OpenVINO has the weights.
     with keras.StatelessScope(initialize_variables=False):
         model = cls.from_preset(directory, load_weights=False)
     network = Network(model, directory / NETWORK_FILE, settings.precision)
@@ -101,15 +101,15 @@ def load_network(directory):
 
 
 class Network:
-    """Model that OpenVINO runs, in place of a `ServedModel`.
+    """Model that OpenVINO computes; a replacement for `ServedModel`.
 
     Args:
-        model: a backbone or a task; its weights are not read.
-        file: path of its network.
+        model: a backbone or a task; its weights are not used.
+        file: path of the model's network.
         precision: "float32" or "bfloat16".
 
     Attributes:
-        model, backbone, config: see ServedModel.
+        model, backbone, config: see `ServedModel`.
         variables: an empty tuple.
 
     Raises:
@@ -133,7 +133,7 @@ class Network:
         self._inputs = [port.get_any_name() for port in self._compiled.inputs]
 
     def run(self, function, features):
-        """Compute the outputs of features; `function` is the converted one.
+        """Compute the outputs of features; `function` is ignored.
 
         Args:
             features: dict of int32 tensors [R, T] or [R].
@@ -157,14 +157,14 @@ class Network:
         return dict(zip(names, outputs, strict=True))
 
     def _infer(self, *arrays):
-        # Each thread needs its own request.
+        # Each thread needs its own inference request.
         request = self._compiled.create_infer_request()
         outputs = request.infer(dict(zip(self._inputs, arrays, strict=True)))
         return [np.array(value) for value in outputs.values()]
 
 
 def _import():
-    # OpenVINO's telemetry would connect to a server at the import.
+    # The import of OpenVINO's telemetry would connect to a server.
     sys.modules.setdefault("openvino_telemetry", None)
     try:
         import openvino

@@ -1,4 +1,4 @@
-"""Run an export in this process, or query a model server.
+"""Command that runs an export in this process, or queries a model server.
 
     python -m saved_models.predict --model saved_models/demo \\
         --text 'The <mask> is open.'
@@ -9,9 +9,9 @@
     python -m saved_models.predict --url http://HOST:8501/v1/models/demo ...
     python -m saved_models.predict --url grpc://HOST:8500 --name demo ...
 
-The output has a JSON object for each line of the file, with the inputs and
-outputs of a row; an output replaces an input of the same name. A refused row
-has an `error`, and the exit status is then 1.
+The command prints a JSON object for each row, with the row's inputs and
+outputs. An output replaces an input of the same name. A refused row has an
+`error`, and the exit status is then 1.
 """
 
 import math
@@ -35,11 +35,11 @@ from saved_models.client.rows import read_lines_or_table
 from saved_models.client.rows import read_texts
 from saved_models.loading import load
 
-_DIGITS = 6  # after the point
-_MASK = "<mask>"  # a blank of a text
+_DIGITS = 6  # after the decimal point
+_MASK = "<mask>"  # a blank in a text
 _TIMEOUT = 30.0  # seconds
 _OF_SERVERS = ("--name", "--timeout", "--ca-file", "--header")
-_MOST_SHOWN = 60  # characters of a text in a warning
+_MOST_SHOWN = 60  # maximum characters of a text in a warning
 
 
 def fill(text, candidates, blank=_MASK):
@@ -47,16 +47,16 @@ def fill(text, candidates, blank=_MASK):
 
     Args:
         text: str with blanks.
-        candidates: list of str, a piece for each blank; U+2581, which begins
-            a word, becomes a space.
-        blank: str.
+        candidates: list of str, one piece for each blank. U+2581, which marks
+            the beginning of a word, becomes a space.
+        blank: str, mark of a blank. Default "<mask>".
 
     Returns:
         str.
     """
     parts = text.split(blank)
     filled = parts[0]
-    # Blanks beyond the model's length have no candidates and stay.
+    # Blanks beyond the model's length have no candidates, and stay unchanged.
     missing = len(parts) - 1 - len(candidates)
     candidates = [*candidates, *[blank] * missing]
     for piece, part in zip(candidates, parts[1:], strict=True):
@@ -68,21 +68,21 @@ def fill(text, candidates, blank=_MASK):
 
 
 def as_line(row, answer):
-    """Write a row and its answer as JSON.
+    """Format a row and its answer as one line of JSON.
 
     Args:
-        row: dict of the inputs, as JSON has them, or None.
-        answer: dict of name to NumPy array or scalar, or ValueError; see
-            `ask_rows`.
+        row: dict of the inputs as JSON values, or None.
+        answer: dict from output name to NumPy array or scalar, or ValueError;
+            see `ask_rows`.
 
     Returns:
-        str, one line with its end.
+        str, one line with a newline.
     """
     if isinstance(answer, ValueError):
         return json_line({**(row or {}), "error": str(answer)})
     count = answer.get("count")
     if count is not None:
-        # The rest pads to the longest row of the batch.
+        # Further values are padding to the longest row of the batch.
         answer = {
             name: value[:count] if np.ndim(value) else value
             for name, value in answer.items()
@@ -109,7 +109,7 @@ def _as_json(value):
 
 
 def parse_arguments(argv=None):
-    """Options of the command."""
+    """Parse the options of the command."""
     parser = command_line.Parser(
         prog="python -m saved_models.predict",
         description="Run an exported model; prints one JSON object per row.",
@@ -130,7 +130,7 @@ def parse_arguments(argv=None):
     add(
         "--ca-file",
         metavar="FILE",
-        help="trusted certificates, for https:// or grpcs://",
+        help="file of trusted certificates, for https:// or grpcs://",
     )
     add(
         "--header",
@@ -138,8 +138,8 @@ def parse_arguments(argv=None):
         default=[],
         metavar="NAME:VALUE",
         help="header of each request, such as authorization; @FILE reads "
-        "headers from the lines of a file, so that lists of processes do not "
-        "show them; may be repeated",
+        "headers from the lines of a file, which hides them from process "
+        "lists; may be repeated",
     )
     add("--text", action="append", default=[], help="a text; may be repeated")
     add(
@@ -170,7 +170,7 @@ def parse_arguments(argv=None):
 
 
 def _read_rows(arguments):
-    """Rows of the request, and the place of each: two lists."""
+    """Read the rows and the place of each row, two lists."""
     texts = list(arguments.text)
     if arguments.inputs and (texts or arguments.file):
         raise ValueError("give either --inputs, or --text and --file.")
@@ -200,18 +200,18 @@ def _read_rows(arguments):
 
 
 def _why_nothing(arguments):
-    """Message about a request without a row, str."""
+    """Make the message about a request without rows."""
     file = arguments.file or arguments.inputs
     if not file:
         return "there is nothing to ask: give --text or --file, or --inputs."
     found = "lines that are blank, or none"
-    if arguments.file and is_table(file):  # a table needs a header
+    if arguments.file and is_table(file):  # a table has at least a header
         found = "a header and no rows"
     return f"there is nothing to ask: {file} has {found}."
 
 
 def _headers(given):
-    """Headers of the request, dict of str to str."""
+    """Parse the headers of the requests, dict of str to str."""
     lines = []
     for text in given:
         is_file = text.startswith("@")
@@ -220,14 +220,14 @@ def _headers(given):
     for line in lines:
         name, separator, value = line.partition(":")
         if not separator or not name.strip():
-            # The line itself may be a secret.
+            # The message must not show the line, which may be a secret.
             raise ValueError("`--header` must be NAME:VALUE.")
         headers[name.strip()] = value.strip()
     return headers
 
 
 def _check_place(arguments):
-    """Refuse options that do not fit the given --model or --url."""
+    """Refuse options that do not fit `--model` or `--url`."""
     if bool(arguments.model) == bool(arguments.url):
         raise ValueError("give either --model or --url.")
     for option in _OF_SERVERS:
@@ -272,7 +272,7 @@ def main(argv=None):
         )
     check_rows(rows, places, signatures, signature)
     answers = ask_rows(export, rows, signature, arguments.batch_size, places)
-    # On a terminal the output lines show the progress.
+    # On a terminal the output lines already show the progress.
     shown = not (arguments.quiet or sys.stdout.isatty())
     answers = track(answers, "asking", "rows", len(rows), shown=shown)
     unfilled, failed = [], 0
@@ -293,7 +293,7 @@ def main(argv=None):
 
 
 def _without_blanks(texts):
-    """Warning about texts without a blank to fill in, str."""
+    """Make the warning about texts without a blank."""
     more = f" and {len(texts) - 1} more" if len(texts) > 1 else ""
     return (
         f"warning: a text must have a blank, {_MASK}, to be filled in. "

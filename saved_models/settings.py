@@ -1,4 +1,4 @@
-"""Settings of an export: lengths, precision, static shapes, windows."""
+"""Settings of an export, such as lengths, precision and static shapes."""
 
 import dataclasses
 
@@ -16,51 +16,54 @@ _LENGTH = settings.Range(_AT_LEAST, _AT_LEAST, lambda x: x >= _MIN_LENGTH)
 
 @dataclasses.dataclass(frozen=True)
 class ExportSettings(settings.Settings):
-    """Settings of an export; every field is also an option of the command.
+    """Settings of an export; each field is also an option of the command.
 
     Args:
-        sequence_length: int, most tokens of a text, [SEP] and [CLS]
-            included; longer texts lose their end. Default None: `for_model`
-            sets the largest bucket, or the length of the task's preprocessor,
-            or 512.
-        stride: int, tokens between the starts of two windows of a context.
-            Only for question answering. Default None: as fine-tuned.
-        max_question_length: int, most tokens of a question; for multiple
-            choice, of a question with an option. Default None: as fine-tuned.
-        window_stride: int, tokens between the starts of two windows of a text
-            that is too long; the outputs of its windows are averaged. Only for
-            classifiers and regressors of texts. Default None: the text loses
-            its end.
-        num_candidates: int, tokens for every blank, or answers for every
-            question. Default 5.
-        runtime: "tensorflow" (default) writes a SavedModel; "openvino" writes
-            a network for OpenVINO, which serves tasks and embeddings, without
-            the memory of documents.
-        precision: "float32" (default: the model's own dtype), "bfloat16"
-            (weights and activations) or "int8" (kernels and embeddings are
-            stored in 8 bits and computed in the model's own dtype: less disk,
-            no less memory).
-        seq_length_buckets: tuple of int, rising. A batch is padded to the
-            smallest bucket that fits, so that the model is traced for these
-                lengths only. Default (): the length of the longest text.
-                max_batch: int, most rows to compute at once; a larger request
-                is computed in several batches. Default None: as many as have
-                4096 tokens together, at least one.
-        max_request_bytes: int, bytes of all texts of a request together.
-            Default 4 MiB.
-        max_request_tokens: int, tokens of all sequences of a request, with
-            padding and generated tokens, but without windows. Default
-                524,288.
-        max_request_windows: int, windows of long texts in a request. Default
-            8192.
-        jit_compile: bool, compile the model with XLA. Then the numbers of rows
-            and blanks are padded to powers of two. Default False.
-        memory_length: int, states of a document that `document_segment`
-            returns; 0 leaves that signature out. Default None: the model's
-            `memory_length`, or `sequence_length` if the model has no memory.
-        generation: GenerationSettings, or a dict of some of them, for the
-            signature `generate` of pretrained models. Default None: no such
-            signature.
+        sequence_length: int, maximum number of tokens of a text, with [SEP] and
+            [CLS]; longer texts are truncated at the end. Default None:
+            `for_model` chooses the largest bucket. Without buckets the length
+            is the task preprocessor's, or 512 without a preprocessor.
+        stride: int, number of tokens between the starts of two windows of a
+            context. Only for question answering. Default None: as in
+            fine-tuning.
+        max_question_length: int, maximum number of tokens of a question; for
+            multiple choice, of a question with an option. Default None: as in
+            fine-tuning.
+        window_stride: int, number of tokens between the starts of two windows
+            of a long text; the outputs of the windows are averaged. Only for
+            classifiers and regressors of texts. Default None: a long text is
+            truncated at the end.
+        num_candidates: int, number of tokens for each blank, or of answers for
+            each question. Default 5.
+        runtime: "tensorflow" (default) writes a SavedModel. "openvino" writes a
+            network for OpenVINO, for tasks and embeddings, without the
+            signatures of long documents.
+        precision: "float32" (default) keeps the model's own dtype. "bfloat16"
+            applies to weights and activations. "int8" stores kernels and
+            embeddings in 8 bits and computes in the model's own dtype, which
+            saves disk space but no memory.
+        seq_length_buckets: tuple of int, increasing. A batch is padded to the
+            smallest bucket that fits, so that the model is traced only for
+            these lengths. Default (): pad to the longest text of the batch.
+        max_batch: int, maximum number of rows that are computed at once; a
+            larger request is computed in several batches. Default None: rows
+            with 4096 tokens together, but at least one row.
+        max_request_bytes: int, maximum number of bytes of all texts in a
+            request. Default 4 MiB.
+        max_request_tokens: int, maximum number of tokens of all sequences in a
+            request, with padding and generated tokens, but without windows.
+            Default 524,288.
+        max_request_windows: int, maximum number of windows of long texts in a
+            request. Default 8192.
+        jit_compile: bool, whether XLA compiles the model. If so, the numbers of
+            rows and blanks are padded to powers of two. Default False.
+        memory_length: int, M, number of a document's states that
+            `document_segment` returns. 0: the export does not have this
+            signature. Default None: the model's `memory_length`, or
+            `sequence_length` if the model has no memory.
+        generation: GenerationSettings, or a dict of some fields, for the
+            signature `generate` of pretrained models. Default None: the export
+            does not have this signature.
 
     Raises:
         TypeError: if a value is of the wrong kind.
@@ -187,7 +190,7 @@ class ExportSettings(settings.Settings):
             ExportSettings.
 
         Raises:
-            ValueError: if `window_stride` does not fit into that length.
+            ValueError: if `window_stride` is too long for `sequence_length`.
         """
         if self.sequence_length is not None:
             return self
@@ -201,7 +204,7 @@ class ExportSettings(settings.Settings):
         return dataclasses.replace(self, sequence_length=length)
 
     def _check_openvino(self):
-        """Refuse settings that TensorFlow alone has."""
+        """Refuse settings that only the runtime TensorFlow has."""
         for name, value in (("precision", "int8"), ("jit_compile", True)):
             if getattr(self, name) == value:
                 raise ValueError(
@@ -211,14 +214,14 @@ class ExportSettings(settings.Settings):
 
     @property
     def weight_precision(self):
-        """Precision of the graph, str; OpenVINO narrows it at run time."""
+        """Precision of the traced graph; OpenVINO changes it at run time."""
         return "float32" if self.runtime == "openvino" else self.precision
 
     def memory_of(self, config):
         """Number of states that `document_segment` returns, M.
 
         Args:
-            config: XLNetConfig or BertConfig, of the model.
+            config: XLNetConfig or BertConfig of the model.
         """
         if "memory_length" not in config.to_dict():
             return 0  # a model without memory
@@ -230,7 +233,7 @@ class ExportSettings(settings.Settings):
 
 
 def _check_buckets(buckets):
-    """Refuse lengths that do not increase or are too short for a text."""
+    """Refuse buckets that do not increase or are too short for a text."""
     if list(buckets) != sorted(set(buckets)):
         raise ValueError(
             "`seq_length_buckets` must rise. "

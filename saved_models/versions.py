@@ -1,7 +1,7 @@
-"""Versions of an export: NAME/1, NAME/2, ...; servers load the largest.
+"""Version directories of an export, NAME/1, NAME/2; servers load the largest.
 
-A version appears whole: it is written under a temporary name beside its place
-and renamed.
+A version is written to a temporary directory, which is renamed when it is
+complete.
 """
 
 from data_pipeline.base.files import as_path
@@ -10,31 +10,32 @@ from data_pipeline.base.files import read_json_object
 from data_pipeline.base.formats import FORMAT_VERSION
 from data_pipeline.base.formats import check_version
 
-CARD_FILE = "assets.extra/model_card.json"  # in an export
+CARD_FILE = "assets.extra/model_card.json"  # path in an export
 SAVED_MODEL_FILE = "saved_model.pb"
-NETWORK_FILE = "model.xml"  # of OpenVINO
+NETWORK_FILE = "model.xml"  # file of OpenVINO
 EXPORT_VERSION = 1  # version of the export format, in the model card
 
-# Folders of the package; in a clone of the project, exports lie beside them.
+# Folders of this package. In a clone of the project, exports are in the same
+# directory.
 _RESERVED = ("signatures", "client", "serving")
 
 
 def is_version(path):
-    """Whether a path ends in a version number of TensorFlow Serving."""
+    """Whether a path ends in a version number for TensorFlow Serving."""
     return path.name.isascii() and path.name.isdigit()
 
 
 def check(directory, overwrite=True):
-    """Refuse directories that cannot hold a new version of an export.
+    """Refuse directories to which no new version can be written.
 
     Args:
         directory: path.
-        overwrite: bool, whether the version may exist. Default True.
+        overwrite: bool, whether the version may already exist. Default True.
 
     Raises:
-        FileExistsError: if it exists but may not.
-        ValueError: if it does not end in a number, or is a folder of the
-            package `saved_models` that holds code.
+        FileExistsError: if the version exists and `overwrite` is False.
+        ValueError: if the path does not end in a number, or is in a code folder
+            of the package `saved_models`.
     """
     directory = as_path(directory)
     if not is_version(directory):
@@ -55,14 +56,14 @@ def check(directory, overwrite=True):
 
 
 def taken(directory):
-    """Make the FileExistsError for a version that exists."""
+    """Make the FileExistsError for an existing version."""
     return FileExistsError(
         f"{directory} exists. Give the next version, or --overwrite."
     )
 
 
 def next_version(directory):
-    """`directory` itself if it ends in a version, else its next version.
+    """Path of the next version; `directory` if it ends in a version.
 
     Args:
         directory: str or path.
@@ -80,7 +81,7 @@ def next_version(directory):
 
 
 def latest_version(directory):
-    """Path of the export in a directory: itself, or its largest version.
+    """Find the export in a directory: itself, or its largest version.
 
     Args:
         directory: str or path.
@@ -89,7 +90,8 @@ def latest_version(directory):
         path.
 
     Raises:
-        FileNotFoundError: if there is no SavedModel and no network of OpenVINO.
+        FileNotFoundError: if the directory has no SavedModel and no OpenVINO
+            network.
     """
     directory = as_path(directory)
     if _is_export(directory):
@@ -115,15 +117,16 @@ def _is_export(path):
 
 
 def check_format(directory):
-    """Refuse an export of another version of the format.
+    """Refuse an export with another version of the export format.
 
-    A SavedModel of another program, which has no model card, passes.
+    A SavedModel without a model card, from another program, is not refused.
 
     Args:
         directory: path of the SavedModel.
 
     Raises:
-        ValueError: if its card has another version, or is not a JSON object.
+        ValueError: if the model card has another version, or is not a JSON
+            object.
     """
     file = directory / CARD_FILE
     if file.is_file():

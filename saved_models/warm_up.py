@@ -1,9 +1,9 @@
-"""Warm-up requests, which a server runs before all others.
+"""Warm-up requests, which a server runs before it accepts requests.
 
 `assets.extra/tf_serving_warmup_requests` is a TFRecord file of PredictionLog
 messages (tensorflow_serving/apis/prediction_log.proto). The few fields around
-the tensors are encoded here, with the same bytes as by tensorflow-serving-api,
-which is an optional dependency.
+the tensors are encoded here, because tensorflow-serving-api is an optional
+dependency. The bytes are the same.
 """
 
 import numpy as np
@@ -15,12 +15,12 @@ DIRECTORY = "assets.extra"
 FILE = "tf_serving_warmup_requests"
 MAX_REQUESTS = 1000  # limit of TensorFlow Serving
 
-# Field numbers of the messages.
+# Field numbers in the protocol buffer messages.
 _PREDICT_LOG = 6  # PredictionLog
 _REQUEST = 1  # PredictLog
 _MODEL_SPEC, _INPUTS = 1, 2  # PredictRequest
 _NAME, _SIGNATURE_NAME = 1, 3  # ModelSpec
-_KEY, _VALUE = 1, 2  # an entry of any map
+_KEY, _VALUE = 1, 2  # entry of a map
 
 
 def write_requests(directory, name, signatures):
@@ -28,11 +28,11 @@ def write_requests(directory, name, signatures):
 
     Args:
         directory: path of the SavedModel.
-        name: str, the model's name.
-        signatures: dict of name to Signature.
+        name: str, name of the model.
+        signatures: dict from name to Signature.
 
     Raises:
-        ValueError: if there are more requests than a server reads.
+        ValueError: if the examples are more requests than a server reads.
     """
     requests = [
         prediction_log(name, signature_name, example)
@@ -53,12 +53,12 @@ def write_requests(directory, name, signatures):
 
 
 def prediction_log(name, signature_name, inputs):
-    """Bytes of one PredictionLog message.
+    """Encode one PredictionLog message as bytes.
 
     Args:
-        name: str, the model's name.
-        signature_name: str.
-        inputs: dict of name to NumPy array.
+        name: str, name of the model.
+        signature_name: str, name of the signature.
+        inputs: dict from input name to NumPy array.
     """
     request = message_field(
         _MODEL_SPEC,
@@ -74,7 +74,7 @@ def prediction_log(name, signature_name, inputs):
 
 
 def tensor_proto(array):
-    """Make a TensorProto; an array of zeros becomes one value.
+    """Make a TensorProto; an array of zeros is stored as one value.
 
     Args:
         array: NumPy array.

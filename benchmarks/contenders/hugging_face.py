@@ -1,4 +1,4 @@
-"""Hugging Face's XLNet and BERT (transformers, PyTorch)."""
+"""Contenders with Hugging Face's XLNet and BERT (transformers, PyTorch)."""
 
 import shutil
 
@@ -17,7 +17,7 @@ torch.set_num_threads(command_line.available_cores())
 def training_step(
     model, batch_size, num_tokens, num_targets, memory_length, compiled=False
 ):
-    """Forward, backward, clipping, AdamW; memory from step to step."""
+    """Set up a pretraining step with clipping, AdamW and memory."""
     config = network_config(
         model,
         mem_len=memory_length or None,
@@ -61,7 +61,7 @@ def training_step(
 
 
 def masked_step(model, batch_size, num_tokens, num_targets, compiled=False):
-    """The same of its BERT, whose head sees every token."""
+    """Set up a training step of BERT, whose head reads every token."""
     config = transformers.BertConfig(
         vocab_size=model["vocabulary_size"],
         hidden_size=model["hidden_dim"],
@@ -88,7 +88,7 @@ def masked_step(model, batch_size, num_tokens, num_targets, compiled=False):
 
 
 def inference(model, batch_size, num_tokens, compiled=False):
-    """The content stream."""
+    """Set up inference of the content stream."""
     network = transformers.XLNetModel(network_config(model)).eval()
     inputs = _tokens(model, batch_size, num_tokens)
     forward = _compiled(network, compiled)
@@ -101,7 +101,7 @@ def inference(model, batch_size, num_tokens, compiled=False):
 
 
 def openvino_inference(model, batch_size, num_tokens, precision):
-    """The content stream, converted to OpenVINO."""
+    """Set up inference of the content stream, converted to OpenVINO."""
     network = transformers.XLNetModel(network_config(model)).eval()
     inputs = _tokens(model, batch_size, num_tokens)
     try:
@@ -117,7 +117,7 @@ def openvino_inference(model, batch_size, num_tokens, precision):
 
 
 def fine_tuning_step(model, batch_size, num_tokens, compiled=False):
-    """A step of AdamW on its classifier."""
+    """Set up a step of AdamW on a classifier."""
     network = transformers.XLNetForSequenceClassification(
         network_config(model, num_labels=2)
     ).train()
@@ -130,7 +130,7 @@ def fine_tuning_step(model, batch_size, num_tokens, compiled=False):
 
 
 def network_config(model, **others):
-    """XLNetConfig of these sizes, as pretrained."""
+    """Make Hugging Face's XLNetConfig of given sizes, as in pretraining."""
     return transformers.XLNetConfig(
         vocab_size=model["vocabulary_size"],
         d_model=model["hidden_dim"],
@@ -162,7 +162,7 @@ def _compiled(network, compiled):
 
 
 def _update(network, clip):
-    """A function that moves the weights down the gradient of a loss."""
+    """Make a function that updates the weights for a loss."""
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=1e-5, weight_decay=0.01
     )

@@ -1,4 +1,4 @@
-"""Generation by Hugging Face's XLNet and GPT-2 (transformers, PyTorch)."""
+"""Contenders that generate with Hugging Face's XLNet and GPT-2 (PyTorch)."""
 
 import torch
 import transformers
@@ -13,7 +13,7 @@ torch.set_num_threads(command_line.available_cores())
 
 
 def xlnet(model, num_prompt, num_new):
-    """Its `generate`, which reads the whole text again for each token."""
+    """Set up XLNet's `generate`, which reads the whole text for each token."""
     network = transformers.XLNetLMHeadModel(network_config(model)).eval()
     token_ids, _ = batches.token_batch(model, 1, num_prompt)
     token_ids = torch.tensor(token_ids).long()
@@ -33,7 +33,7 @@ def xlnet(model, num_prompt, num_new):
 
 
 def gpt2(model, num_prompt, num_new):
-    """The forward pass of its GPT-2, keys and values being kept."""
+    """Set up generation by GPT-2 with a cache of keys and values."""
     network = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
             vocab_size=model["vocabulary_size"],

@@ -1,8 +1,8 @@
-"""Hugging Face's XLNet on an accelerator, in bfloat16.
+"""Contenders with Hugging Face's XLNet on an accelerator, in bfloat16.
 
-A program is a function that starts one step, and one that waits for what the
-last step gave. Training keeps weights in float32 and multiplies in bfloat16
-(autocast), as the library's users do.
+A program is two functions: the first starts a step, and the second waits for
+the result of the last step. In training, weights are float32 and products
+bfloat16 (autocast), as is usual with this library.
 """
 
 import torch
@@ -15,12 +15,12 @@ _DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def device_name():
-    """Name of the device, by its maker."""
+    """Name of the device, from its driver."""
     return torch.cuda.get_device_name() if _DEVICE == "cuda" else "cpu"
 
 
 def peak_bytes():
-    """The most device memory held at once, or None where it is unknown."""
+    """Peak of the device memory in bytes, or None if unknown."""
     return torch.cuda.max_memory_allocated() if _DEVICE == "cuda" else None
 
 
@@ -33,7 +33,7 @@ def training_step(
     precision="bfloat16",
     compiled=False,
 ):
-    """Forward, backward, clipping, AdamW; memory from step to step."""
+    """Set up a pretraining step with clipping, AdamW and memory."""
     config = network_config(
         model,
         mem_len=memory_length or None,
@@ -92,7 +92,7 @@ def training_step(
 def inference(
     model, batch_size, num_tokens, precision="bfloat16", compiled=False
 ):
-    """The content stream, weights in the precision of the products."""
+    """Set up inference of the content stream, with weights in `precision`."""
     network = transformers.XLNetModel(network_config(model))
     network = network.to(_DEVICE, getattr(torch, precision)).eval()
     token_ids, segment_ids = map(

@@ -1,4 +1,4 @@
-"""Hugging Face's fast tokenizer, with the same pieces as ours."""
+"""Contenders with Hugging Face's fast tokenizer, with our pieces."""
 
 import tempfile
 
@@ -13,7 +13,7 @@ FRAMEWORK = "torch"
 
 
 def tokenizer(files):
-    """All lines at once, on all cores."""
+    """Set up tokenizing all lines in one call, on all cores."""
     fast = _fast_tokenizer(files)
     lines = read_lines(files["text"])
     return lambda: fast(
@@ -25,7 +25,7 @@ def tokenizer(files):
 
 
 def question_windows(files, num_questions, num_tokens):
-    """Windows and offsets as their example for SQuAD asks for them."""
+    """Set up windows with offsets, as in Hugging Face's example for SQuAD."""
     fast = _fast_tokenizer(files)
     examples = read_questions(files, num_questions)
     contexts = [example.context for example in examples]
@@ -35,7 +35,7 @@ def question_windows(files, num_questions, num_tokens):
         questions,
         truncation="only_first",
         max_length=num_tokens,
-        stride=num_tokens // 2,  # here the overlap of two windows
+        stride=num_tokens // 2,  # Hugging Face's stride is the overlap
         return_overflowing_tokens=True,
         return_offsets_mapping=True,
     )

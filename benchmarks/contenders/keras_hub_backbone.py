@@ -1,4 +1,4 @@
-"""KerasHub's XLNetBackbone, which has a content stream and nothing else."""
+"""Contender with KerasHub's XLNetBackbone, which has only a content stream."""
 
 import keras_hub
 import tensorflow as tf
@@ -9,7 +9,7 @@ FRAMEWORK = "tensorflow"
 
 
 def inference(model, batch_size, num_tokens, jit_compile):
-    """The content stream."""
+    """Set up inference of the content stream."""
     backbone = keras_hub.models.XLNetBackbone(
         vocabulary_size=model["vocabulary_size"],
         num_layers=model["num_layers"],

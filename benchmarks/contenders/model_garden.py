@@ -1,6 +1,6 @@
-"""Model Garden's XLNet (tf-models-official, Keras 2).
+"""Contenders with Model Garden's XLNet (tf-models-official, Keras 2).
 
-Masks are its own: 1 = may attend.
+Masks have Model Garden's polarity: 1 = may attend.
 """
 
 import tensorflow as tf
@@ -18,7 +18,7 @@ FRAMEWORK = "tensorflow"
 def training_step(
     model, batch_size, num_tokens, num_targets, memory_length, jit_compile
 ):
-    """Forward, backward, clipping, AdamW; memory from step to step."""
+    """Set up a pretraining step with clipping, AdamW and memory."""
     pretrainer = xlnet.XLNetPretrainer(
         _network(
             model,
@@ -74,7 +74,7 @@ def training_step(
 
 
 def masked_step(model, batch_size, num_tokens, num_targets, jit_compile):
-    """The same of its BERT, whose head sees the targets alone."""
+    """Set up a training step of BERT, whose head reads only the targets."""
     network = bert_encoder.BertEncoderV2(
         vocab_size=model["vocabulary_size"],
         hidden_size=model["hidden_dim"],
@@ -113,7 +113,7 @@ def masked_step(model, batch_size, num_tokens, num_targets, jit_compile):
 
 
 def inference(model, batch_size, num_tokens, jit_compile):
-    """The content stream."""
+    """Set up inference of the content stream."""
     network = _network(model, two_stream=False)
     token_ids, segment_ids = map(
         tf.constant, batches.token_batch(model, batch_size, num_tokens)
@@ -129,7 +129,7 @@ def inference(model, batch_size, num_tokens, jit_compile):
 
 
 def fine_tuning_step(model, batch_size, num_tokens, jit_compile):
-    """A step of AdamW on its classifier."""
+    """Set up a step of AdamW on a classifier."""
     classifier = xlnet.XLNetClassifier(
         _network(model, two_stream=False),
         num_classes=2,
@@ -183,7 +183,7 @@ def _initializer():
 
 
 def _update(model, clip):
-    """A function that moves the weights down the gradient of a loss."""
+    """Make a function that updates the weights for a loss."""
     variables = model.trainable_variables
     optimizer = tf_keras.optimizers.AdamW(1e-5, weight_decay=0.01)
     optimizer.build(variables)

@@ -1,4 +1,4 @@
-"""This library's way from text to batches, and SentencePiece alone."""
+"""Contenders for data: from text to batches in this library; SentencePiece."""
 
 import itertools
 import pathlib
@@ -19,7 +19,7 @@ FRAMEWORK = "tensorflow"
 
 
 def reading(files, num_tokens, num_targets, batch_size, num_batches):
-    """Batches as `xlnet_tf.train` reads them."""
+    """Set up reading batches as in `xlnet_tf.train`."""
     directory = pathlib.Path(files["directory"]) / "records"
     shutil.rmtree(directory, ignore_errors=True)
     _build(
@@ -40,7 +40,7 @@ def reading(files, num_tokens, num_targets, batch_size, num_batches):
 
 
 def record_building(files, num_tokens):
-    """A whole set from text, in this process alone."""
+    """Set up building all records from text, in a single process."""
 
     def run():
         with tempfile.TemporaryDirectory(dir=files["directory"]) as directory:
@@ -50,14 +50,14 @@ def record_building(files, num_tokens):
 
 
 def tokenizer(files):
-    """All lines at once, on all cores."""
+    """Set up tokenizing all lines in one call, on all cores."""
     ours = Tokenizer(files["tokenizer"])
     lines = read_lines(files["text"])
     return lambda: ours.encode_batch(lines)
 
 
 def graph_tokenizer(files):
-    """All lines at once, as an export does it."""
+    """Set up tokenizing all lines in one call, as in an export."""
     import tensorflow as tf
 
     from data_pipeline.tokenization.graph import GraphTokenizer
@@ -72,7 +72,7 @@ def graph_tokenizer(files):
 
 
 def question_features(files, num_questions, num_tokens):
-    """Rows of fine-tuning, with the places of the answers."""
+    """Set up encoding of questions as in fine-tuning, with answer positions."""
     from xlnet_tf import XLNetQuestionAnsweringPreprocessor
 
     examples = read_questions(files, num_questions)
@@ -86,7 +86,7 @@ def question_features(files, num_questions, num_tokens):
 
 
 def sentencepiece(files, num_threads):
-    """SentencePiece on text that was cleaned before."""
+    """Set up SentencePiece alone, on text that is already cleaned."""
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(

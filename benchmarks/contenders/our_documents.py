@@ -1,6 +1,6 @@
-"""A classifier on one long document, read in three ways.
+"""Contenders that classify one long document, read in three ways.
 
-Shapes: T tokens read at a time, W windows, C classes.
+Shapes: T tokens of a segment or window, W windows, C classes.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ _CLASSES = 2
 
 
 def segments(model, length, segment_length, memory_length):
-    """Logits of a document whose segments remember those before them."""
+    """Set up classification by segments, with memory of earlier segments."""
     classifier = _classifier(model, segment_length, memory_length)
     forward = _compiled(classifier)
     token_ids = _document(model, length)
@@ -26,7 +26,7 @@ def segments(model, length, segment_length, memory_length):
 
 
 def windows(model, length, segment_length):
-    """Mean logits of windows that overlap by half, one after another."""
+    """Set up classification by mean logits of half-overlapping windows."""
     forward = _compiled(_classifier(model))
     token_ids = _document(model, length)
     pieces = [
@@ -37,10 +37,10 @@ def windows(model, length, segment_length):
 
 
 def one_piece(model, length):
-    """Logits of a document whose tokens all see each other.
+    """Set up classification in one piece: all tokens attend to each other.
 
     Raises:
-        NotAvailable: if the scores would not fit into the memory.
+        NotAvailable: if the attention scores would not fit into RAM.
     """
     check_room(model, length)
     forward = _compiled(_classifier(model))
@@ -49,7 +49,7 @@ def one_piece(model, length):
 
 
 def segments_gradient(model, length, segment_length, memory_length):
-    """Gradients of a training step on a document in segments, with dropout."""
+    """Set up the gradients of a training step by segments, with dropout."""
     classifier = _classifier(model, segment_length, memory_length)
     variables = [v.value for v in classifier.trainable_variables]
 
@@ -69,7 +69,7 @@ def segments_gradient(model, length, segment_length, memory_length):
 
 
 def window_starts(length, window):
-    """Starts of windows that overlap by half and reach the end."""
+    """Compute the starts of windows that overlap by half."""
     last = max(length - window, 0)
     return [*range(0, last, max(1, window // 2)), last]
 

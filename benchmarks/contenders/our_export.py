@@ -1,6 +1,6 @@
-"""This library's SavedModel, and the model that is in it.
+"""Contenders with a SavedModel of this library, and with its model.
 
-All three run the same rows: texts of T tokens, as the export encodes them.
+All contenders compute the same rows: texts of T tokens, encoded by the export.
 """
 
 import pathlib
@@ -22,21 +22,21 @@ FRAMEWORK = "tensorflow"
 
 
 def text_in(files, model, batch_size, num_tokens):
-    """Raw text to embeddings."""
+    """Set up the SavedModel from raw text to embeddings."""
     _, export, texts, _ = _exported(files, model, batch_size, num_tokens)
     embed = export.signatures["embed"]
     return lambda: embed(text=texts)["embeddings"].numpy()
 
 
 def ids_in(files, model, batch_size, num_tokens):
-    """Ready ids to embeddings, in the SavedModel."""
+    """Set up the SavedModel from token ids to embeddings."""
     _, export, _, features = _exported(files, model, batch_size, num_tokens)
     embed = export.signatures["embed_ids"]
     return lambda: embed(**features)["embeddings"].numpy()
 
 
 def bare_forward(files, model, batch_size, num_tokens):
-    """Ready ids to embeddings, in the model that was exported."""
+    """Set up the exported Keras model from token ids to embeddings."""
     pretrainer, _, _, features = _exported(files, model, batch_size, num_tokens)
 
     @tf.function
@@ -47,11 +47,11 @@ def bare_forward(files, model, batch_size, num_tokens):
 
 
 def answers(files, model, batch_size, num_tokens, **settings):
-    """Raw text to the classes of a classifier, by an export of some settings.
+    """Set up an export of a classifier from raw text to classes.
 
     Returns:
-        callable, with `facts`: the largest difference of a probability from
-        the model's in Keras.
+        callable. Its `facts` have the largest difference between a probability
+        of the export and of the Keras model.
     """
     tokenizer = Tokenizer(files["tokenizer"])
     sizes = {**model, "vocabulary_size": tokenizer.vocabulary_size}
@@ -77,7 +77,7 @@ def answers(files, model, batch_size, num_tokens, **settings):
 
 
 def _exported(files, model, batch_size, num_tokens):
-    """Model, SavedModel, texts, and the features that they become."""
+    """Make a model, its SavedModel, texts, and the features of the texts."""
     tokenizer = Tokenizer(files["tokenizer"])
     sizes = {**model, "vocabulary_size": tokenizer.vocabulary_size}
     pretrainer = XLNetPretrainer(XLNetBackbone(XLNetConfig(**sizes)))
@@ -97,7 +97,7 @@ def _exported(files, model, batch_size, num_tokens):
 
 
 def _texts(files, tokenizer, count, num_tokens):
-    """Texts of about as many tokens as there is room for."""
+    """Make texts with about the maximum number of tokens."""
     ids = tokenizer.encode(" ".join(read_lines(files["text"])))
     return [
         tokenizer.decode(ids[row * num_tokens : (row + 1) * num_tokens])

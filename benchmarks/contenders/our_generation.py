@@ -1,4 +1,4 @@
-"""This library's generation: new tokens behind a prompt that was read."""
+"""Contender that generates tokens with this library, after a prompt."""
 
 import tensorflow as tf
 
@@ -15,11 +15,11 @@ FRAMEWORK = "tensorflow"
 
 
 def next_tokens(model, objective, num_prompt, num_new, jit_compile):
-    """Greedy search, keys and values of the prompt being kept.
+    """Set up greedy search, with a cache of the prompt's keys and values.
 
     Args:
-        objective: str, of the registry.
-        num_prompt, num_new: ints, tokens.
+        objective: str, name of an objective.
+        num_prompt, num_new: ints, numbers of prompt tokens and new tokens.
     """
     backbone = "bert" if objective == "pseudo_masked" else "xlnet"
     config = objective_config(
@@ -28,7 +28,7 @@ def next_tokens(model, objective, num_prompt, num_new, jit_compile):
     decoder = make_decoder(
         XLNetPretrainer(make_backbone(config), objective=objective)
     )
-    # Of a minimum, so that no text ends.
+    # With a minimum number of tokens, no text ends early.
     settings = GenerationSettings(
         max_new_tokens=num_new, min_new_tokens=num_new
     )

@@ -1,4 +1,4 @@
-"""This library's models.
+"""Contenders with this library's models.
 
 Shapes: B batch, T tokens, M memory length, P targets.
 """
@@ -28,7 +28,7 @@ from xlnet_tf.weights.lora.layers import AdaptableEinsumDense
 
 FRAMEWORK = "tensorflow"
 
-# The features that `xlnet_tf.train` gives to the model.
+# Features in a pretraining step of `xlnet_tf.train`.
 STEP_FEATURES = (
     "token_ids",
     "segment_ids",
@@ -47,7 +47,7 @@ def training_step(
     memory_length,
     **options,
 ):
-    """A step of `xlnet_tf.train`: gradients, clipping, AdamW, memory."""
+    """Set up a step of `xlnet_tf.train` with clipping, AdamW and memory."""
     config = XLNetConfig(
         **model,
         memory_length=memory_length,
@@ -69,11 +69,11 @@ def training_step(
 def objective_step(
     objective, backbone, model, batch_size, num_tokens, num_targets, **options
 ):
-    """A step of `xlnet_tf.train` by an objective, without memory.
+    """Set up a step of `xlnet_tf.train` for an objective, without memory.
 
     Args:
-        objective: str, of the registry.
-        backbone: "xlnet" or "bert".
+        objective: str, name of an objective.
+        backbone: str, "xlnet" or "bert".
     """
     batch = batches.objective_batch(
         objective, model, batch_size, num_tokens, num_targets
@@ -90,7 +90,7 @@ def objective_step(
 
 
 def objective_config(objective, backbone, model, num_tokens):
-    """The config of a backbone that an objective can train."""
+    """Make the config of a backbone that an objective can train."""
     if backbone == "bert":
         buckets = 32 if objective == "pseudo_masked" else 0
         return BertConfig(
@@ -100,14 +100,15 @@ def objective_config(objective, backbone, model, num_tokens):
 
 
 def step_by_step(model, batch_size, num_tokens, num_targets, **options):
-    """The targets of `pseudo_masked` by a forward pass for each step.
+    """Set up `pseudo_masked` with a forward pass for each factorization step.
 
-    One pass hides all targets; the pass of a step has the tokens of the steps
-    before it in place, and predicts its own. Gradients are added up.
+    One pass hides all targets. The pass of a factorization step has the tokens
+    of earlier steps, and predicts the targets of this step. Gradients are
+    summed.
     """
     passes = 1 + int(batches.block_numbers(num_targets).max()) + 1
     rows = batch_size * passes
-    # As many targets as the longest block has, in every pass.
+    # Every pass has as many targets as the longest block.
     batch = batches.objective_batch("masked", model, rows, num_tokens, 6)
     settings = PretrainingSettings(
         objective="masked",
@@ -120,14 +121,14 @@ def step_by_step(model, batch_size, num_tokens, num_targets, **options):
 
 
 def trainer_step(config, training, features, first_half_length=0):
-    """One step of the trainer on the same batch again and again.
+    """Set up a training step that is repeated on the same batch.
 
     Args:
         config: XLNetConfig or BertConfig.
-        training: PretrainingSettings.
-        features: dict of arrays.
-        first_half_length: int, of its masks, as the records' objective gives
-            it.
+        training: PretrainingSettings of the run.
+        features: dict of arrays, the batch.
+        first_half_length: int, length of the prefix that cannot attend to later
+            tokens, as from the records' objective.
 
     Returns:
         callable.
@@ -144,7 +145,7 @@ def trainer_step(config, training, features, first_half_length=0):
 
 
 def inference(model, batch_size, num_tokens, jit_compile):
-    """The content stream."""
+    """Set up inference of the content stream."""
     backbone = XLNetBackbone(XLNetConfig(**model))
     token_ids, segment_ids = map(
         tf.constant, batches.token_batch(model, batch_size, num_tokens)
@@ -159,7 +160,7 @@ def inference(model, batch_size, num_tokens, jit_compile):
 
 
 def document_by_memory(model, length, segment_length, memory_length):
-    """A document segment by segment, each with the memory of those before."""
+    """Set up inference on a document by segments, with memory."""
     backbone = XLNetBackbone(XLNetConfig(**model, memory_length=memory_length))
     token_ids, segment_ids = batches.token_batch(model, 1, length)
     segments = [
@@ -198,22 +199,23 @@ def document_by_memory(model, length, segment_length, memory_length):
 
 
 def document_in_one_piece(model, length):
-    """Attention between all tokens of a document.
+    """Set up inference with attention between all tokens of a document.
 
     Raises:
-        NotAvailable: if the scores would not fit into the memory.
+        NotAvailable: if the attention scores would not fit into RAM.
     """
     check_room(model, length)
     return inference(model, 1, length, jit_compile=True)
 
 
 def check_room(model, length):
-    """Refuse a document whose scores would not fit into the memory.
+    """Refuse a document whose attention scores would not fit into RAM.
 
     Raises:
-        NotAvailable: if so.
+        NotAvailable: if the scores would not fit.
     """
-    # Scores by key, by distance (twice as many) and shifted, and probabilities.
+    # The arrays are scores by key, scores by distance (twice the size), shifted
+    # scores, and probabilities.
     needed = model["num_heads"] * length * length * 4 * 6
     available = machine.available_bytes()
     if available is not None and needed > 0.8 * available:
@@ -226,17 +228,17 @@ def check_room(model, length):
 def fine_tuning_step(
     model, batch_size, num_tokens, jit_compile, lora_rank=None, as_keras=False
 ):
-    """A step of AdamW on a classifier.
+    """Set up a step of AdamW on a classifier.
 
     Args:
         model, batch_size, num_tokens: see `workload.batches`.
-        jit_compile: bool.
-        lora_rank: int, of adapters, or None (default) to train all weights.
-        as_keras: bool, whether adapters are computed as Keras does, which adds
-            them to the kernel first. Default False.
+        jit_compile: bool, whether XLA compiles the step.
+        lora_rank: int, rank of adapters. Default None: train all weights.
+        as_keras: bool, whether adapters are added to the kernel in each step,
+            as in Keras. Default False.
 
     Returns:
-        callable, with `facts`, dict of str to int.
+        callable, with the attribute `facts`, dict of str to int.
     """
     classifier = XLNetTextClassifier(
         XLNetBackbone(XLNetConfig(**model), seed=0), num_classes=2

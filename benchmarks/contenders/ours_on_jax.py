@@ -1,7 +1,7 @@
-"""This library on Keras' JAX backend, for accelerators.
+"""Contenders with this library on Keras' JAX backend, on accelerators.
 
-A program is a function that starts one step, and one that waits for what the
-last step gave.
+A program is two functions: the first starts a step, and the second waits for
+the result of the last step.
 
 Shapes: B batch, T tokens, M memory length, P targets.
 """
@@ -30,12 +30,12 @@ FEATURES = (
 
 
 def device_name():
-    """Name of the device, by its maker."""
+    """Name of the device, from its driver."""
     return jax.devices()[0].device_kind
 
 
 def peak_bytes():
-    """The most device memory held at once, or None where it is unknown."""
+    """Peak of the device memory in bytes, or None if unknown."""
     return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
 
@@ -49,7 +49,7 @@ def training_step(
     rematerialize=False,
     attention_kernel="auto",
 ):
-    """Forward, backward, clipping, AdamW; memory from step to step."""
+    """Set up a pretraining step with clipping, AdamW and memory."""
     half = batches.first_half(num_tokens, memory_length)
     network = _pretrainer(
         XLNetConfig(**model, memory_length=memory_length, reuse_length=half),
@@ -119,7 +119,7 @@ def inference(
     precision="bfloat16",
     attention_kernel="auto",
 ):
-    """The content stream, weights in the precision of the products."""
+    """Set up inference of the content stream, with weights in `precision`."""
     backbone = XLNetBackbone(
         XLNetConfig(**model),
         seed=0,
@@ -150,10 +150,10 @@ def inference(
 
 
 def check_backend():
-    """Refuse any backend but JAX.
+    """Refuse all backends except JAX.
 
     Raises:
-        RuntimeError: if Keras runs on another one.
+        RuntimeError: if Keras runs on another backend.
     """
     backend = keras.backend.backend()
     if backend != "jax":
@@ -164,7 +164,7 @@ def check_backend():
 
 
 def _pretrainer(config, precision, **options):
-    """XLNetPretrainer whose weights are in float32."""
+    """Make an XLNetPretrainer with float32 weights."""
     keras.utils.set_random_seed(0)
     policy = "mixed_bfloat16" if precision == "bfloat16" else "float32"
     return XLNetPretrainer(

@@ -1,1 +1,1 @@
-"""A contest of contenders in turns, each in a process of its own."""
+"""Contest of contenders that run in turns, each in a separate process."""

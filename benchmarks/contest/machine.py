@@ -1,4 +1,4 @@
-"""The machine of a measurement: its description, memory, speed of products."""
+"""Facts about the machine: versions, memory, rate of matrix products."""
 
 import datetime
 import importlib.metadata
@@ -28,7 +28,7 @@ _PRODUCTS = 8
 
 
 def versions():
-    """dict of package to version, None where it is not installed."""
+    """Versions of packages, dict; None for a package that is not installed."""
     found = {}
     for package in PACKAGES:
         try:
@@ -39,7 +39,7 @@ def versions():
 
 
 def describe():
-    """dict of what a reader needs to compare machines."""
+    """Describe the machine for readers of the results, dict."""
     return {
         "date": datetime.date.today().isoformat(),
         "cpu": _cpu_model(),
@@ -56,14 +56,14 @@ def describe():
 
 
 def matmul_rate(framework, size):
-    """Floating-point operations a second of large float32 products, all cores.
+    """Measure the operations per second of large float32 products.
 
     Args:
         framework: "tensorflow" or "torch".
-        size: int, rows and columns.
+        size: int, number of rows and columns of the matrices.
 
     Returns:
-        float.
+        float, operations per second on all cores.
     """
     multiply = {"tensorflow": _tensorflow, "torch": _torch}[framework](size)
     multiply()
@@ -76,10 +76,10 @@ def matmul_rate(framework, size):
 
 
 def peak_bytes():
-    """The most memory that this process has held at once.
+    """Peak memory of this process in bytes.
 
-    `ru_maxrss` alone would do, but that a new process inherits it from the one
-    that started it; the kernel's own figure does not.
+    The value comes from the kernel, because a new process inherits `ru_maxrss`
+    from its parent.
     """
     value = _status("VmHWM")
     if value is not None:
@@ -89,10 +89,10 @@ def peak_bytes():
 
 
 def reset_peak():
-    """Start `peak_bytes` anew.
+    """Reset the peak of `peak_bytes`.
 
     Returns:
-        bool, whether this system can do that.
+        bool, whether the system can reset the peak.
     """
     try:
         pathlib.Path("/proc/self/clear_refs").write_text("5")
@@ -102,7 +102,7 @@ def reset_peak():
 
 
 def available_bytes():
-    """Memory that can still be had, or None if unknown."""
+    """Available memory in bytes, or None if unknown."""
     try:
         import psutil
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""The process of a contender, which sets up and answers requests."""
+"""Process of a contender, which sets up and then runs on request."""
 
 import json
 import math
@@ -11,15 +11,16 @@ import sys
 import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Short calls are repeated until a round takes about this long.
+# Minimum seconds of a round; short calls are repeated.
 _ROUND_SECONDS = 0.5
 
 
 class Ended(Exception):
-    """The process of a contender has ended.
+    """Error if the process of a contender has ended.
 
     Attributes:
-        status: "skipped", if what it needs is not there, or "failed".
+        status: "skipped" if something is not installed or available, else
+            "failed".
     """
 
     def __init__(self, reason, status):
@@ -28,16 +29,17 @@ class Ended(Exception):
 
 
 class Process:
-    """A contender that has been set up and answers requests.
+    """Running process of a contender that is set up.
 
     Args:
         contender: Contender of `measurements.measurement`.
-        log: path for what it prints.
-        matmul_size: int, or None for no measure of the machine's rate.
-        timeout: float, seconds to wait for one answer.
+        log: path of a file for the output of the process.
+        matmul_size: int, size of matrix products to measure the machine's rate.
+            None: the rate is not measured.
+        timeout: float, maximum seconds for one answer.
 
     Raises:
-        Ended: if it could not be set up.
+        Ended: if the contender cannot be set up.
     """
 
     def __init__(self, contender, log, matmul_size, timeout):
@@ -69,18 +71,18 @@ class Process:
         self.calls = max(1, math.ceil(_ROUND_SECONDS / warm))
 
     def run(self):
-        """Seconds of one call."""
+        """Run a round; return the seconds of one call."""
         return self._ask(calls=self.calls)["seconds"]
 
     def finish(self):
-        """End the process; return its memory, dict of bytes."""
+        """End the process; return its memory use, dict of bytes."""
         self._process.stdin.close()
         memory = self._answer()
         self._process.wait()
         return memory
 
     def kill(self):
-        """Kill the process, whatever it is doing."""
+        """Kill the process immediately."""
         self._process.kill()
         self._process.wait()
 
@@ -89,7 +91,7 @@ class Process:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # `_answer` raises and says why.
+            pass  # `_answer` raises the error with the reason.
         return self._answer()
 
     def _answer(self):
@@ -119,7 +121,7 @@ class Process:
 
 
 def _explained(last_line):
-    """Turn the last line of a traceback into an `Ended` for the table."""
+    """Convert the last line of a traceback to an `Ended` for the table."""
     missing = re.match(
         r"ModuleNotFoundError: No module named '(.*)'", last_line
     )

@@ -1,4 +1,4 @@
-"""The results as JSON and as a table in Markdown."""
+"""Report of the results as JSON and as tables in Markdown."""
 
 import json
 
@@ -8,7 +8,8 @@ def write(directory, results):
 
     Args:
         directory: path.
-        results: dict of `machine`, `settings` and `measurements`; see `run`.
+        results: dict of `machine`, `settings` and `measurements`; see
+            `benchmarks.run`.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "results.json").write_text(
@@ -18,7 +19,7 @@ def write(directory, results):
 
 
 def markdown(results):
-    """The page, str."""
+    """Make the page `results.md`."""
     machine, settings = results["machine"], results["settings"]
     versions = ", ".join(
         f"{package} {version}"
@@ -35,16 +36,14 @@ def markdown(results):
         "",
         f"{versions}.",
         "",
-        f"Up to {settings['rounds']} rounds; in each, the contenders take "
-        "turns, every one in a process of its own; first run and warm-up are "
-        "left out. Times are medians (quartiles) of a call; ratios are those "
-        "of the time an item takes to that of the first row, round by round "
-        "(above 1: slower). Memory is the most "
-        "that the process held: in all, and beyond what it held after its "
-        "imports; in the timed rounds alone. The share is that of the "
-        "operations that nobody can do without "
-        "(`benchmarks/workload/flops.py`) in what the same framework reached "
-        "in float32 matrix products of size "
+        f"Up to {settings['rounds']} rounds, in which the contenders take "
+        "turns, each in a separate process; first run and warm-up are not "
+        "timed. Times are medians (quartiles) of a call. The ratio is the time "
+        "per item, divided by the first row's in the same round (above 1: "
+        "slower). Memory is the process's peak: in total, without the memory "
+        "of imports, and in the timed rounds. The share is the rate of the "
+        "necessary operations (`benchmarks/workload/flops.py`), divided by the "
+        "framework's rate of float32 matrix products of size "
         f"{settings['matmul_size']} in the same run.",
     ]
     if settings.get("text"):
@@ -55,7 +54,7 @@ def markdown(results):
 
 
 def table(measurement):
-    """The lines of one measurement's table."""
+    """Make the lines of one measurement's table."""
     lines = [
         f"## {measurement['title']}",
         "",
@@ -80,9 +79,9 @@ def table(measurement):
 
 
 def matmul_rates(rows):
-    """The best rate of each framework in one run, over its processes.
+    """Find the best rate of matrix products per framework in one run.
 
-    A process beside which something else ran is no measure of the machine.
+    A lower rate was disturbed by other programs, so only the best rate counts.
 
     Args:
         rows: list of dict with `framework` and `matmul_rate`.
@@ -100,10 +99,10 @@ def matmul_rates(rows):
 
 
 def add_shares(measurements):
-    """Add `share_of_matmul_rate` to every row, in place.
+    """Add `share_of_matmul_rate` to each row, in place.
 
     Args:
-        measurements: list of dict, all of a run.
+        measurements: list of dict, all measurements of a run.
     """
     rows = [row for m in measurements for row in m["contenders"]]
     rates = matmul_rates(rows)
@@ -114,7 +113,7 @@ def add_shares(measurements):
 
 
 def time_text(seconds):
-    """A time in the unit that suits it."""
+    """Format a time with a suitable unit."""
     if abs(seconds) >= 1:
         return f"{seconds:.2f} s"
     return f"{seconds * 1e3:.3g} ms"

@@ -1,7 +1,7 @@
 """Rounds of a contest, in which contenders take turns.
 
-Every round asks each contender once, in turn, so that whatever else happens on
-the machine falls on all of them; ratios are formed within a round.
+In each round every contender runs once, so that other programs on the machine
+disturb all contenders alike. Ratios are computed within a round.
 """
 
 import re
@@ -18,19 +18,19 @@ _MIN_ROUNDS = 3
 def hold(measurement, settings, log_directory, say=print):
     """Measure all contenders of a measurement.
 
-    Few run alongside each other, because each holds its memory between its
-    turns: the first one, which the others are compared with, meets them in
-    several heats.
+    Each contender keeps its memory between its turns, so only a few contenders
+    run in the same heat. The first contender, the reference for all ratios,
+    runs in every heat.
 
     Args:
         measurement: Measurement of `measurements.measurement`.
         settings: object with `rounds`, `alongside`, `limit_seconds`,
             `timeout` and `matmul_size`.
-        log_directory: path.
-        say: function of str, told what happens.
+        log_directory: path for the contenders' output.
+        say: function that prints a str, for progress messages.
 
     Returns:
-        list of dict, a row for each contender; see `_row`.
+        list of dict, one row for each contender; see `_row`.
     """
     reference, *others = measurement.contenders
     size = settings.alongside - 1
@@ -56,7 +56,7 @@ def hold(measurement, settings, log_directory, say=print):
 
 
 def _heat(measurement, contenders, settings, log_directory, say):
-    """dict of contender's name to what was measured of it."""
+    """Measure the contenders of one heat: dict from name to results."""
     results, processes = {}, {}
     try:
         for contender in contenders:
@@ -109,7 +109,7 @@ def _rounds(processes, results, settings, say):
 
 
 def _pool(row, other):
-    """Add the rounds of another heat of the same contender."""
+    """Add the rounds of the same contender in another heat."""
     if not row["seconds"]:
         row.update(other)
         return
@@ -118,13 +118,14 @@ def _pool(row, other):
 
 
 def _row(result, flops):
-    """Results of one contender for the table.
+    """Make the row of one contender for the table.
 
     Returns:
-        dict: `name`, `library`, `items` of one call, `status`, `reason`; where
-        it was measured also `seconds` of each round, quartiles of them and of
-        the ratios to the first contender, `items_per_second`, `first_seconds`,
-        `set_up_seconds`, bytes of memory, `matmul_rate`, `flops_per_second`.
+        dict of `name`, `library`, `items` of one call, `status` and `reason`.
+        If the contender ran, the dict also has the `seconds` of each round,
+        with quartiles of these times and of the ratios to the first contender.
+        It then also has `items_per_second`, `first_seconds`, `set_up_seconds`,
+        bytes of memory, `matmul_rate` and `flops_per_second`.
     """
     row = dict(result)
     seconds = row["seconds"]
@@ -141,15 +142,15 @@ def _file_name(*names):
 
 
 def quartiles(values):
-    """First quartile, median and third quartile, a list of float."""
+    """Compute first quartile, median and third quartile, a list of float."""
     return np.percentile(list(values), [25, 50, 75]).tolist()
 
 
 def ratios(seconds, reference):
-    """Times longer than the reference, round by round, a list of float.
+    """Compute the ratio of times to the reference per round, list of float.
 
-    What disturbs a machine disturbs neighbours in time alike, so the ratio of
-    a round says more than the ratio of two medians.
+    A disturbance affects both contenders in the same round, so ratios per round
+    vary less than the ratio of two medians.
 
     Raises:
         ValueError: if the numbers of rounds differ.

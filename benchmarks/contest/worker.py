@@ -1,11 +1,10 @@
-"""The process of one contender: sets up, then runs when it is asked to.
+"""Program of a contender's process: set up, then run on request.
 
-Requests and answers are lines of JSON on standard input and output; what the
-libraries print goes to standard error. The first line describes the contender:
+Requests and answers are lines of JSON on standard input and output. The output
+of libraries goes to standard error. The first line describes the contender:
 `factory` ("module:function" below `benchmarks.contenders`), its `options`, and
-`matmul_size`. After that each line {"calls": n} is answered with the seconds
-that a call took on average, until the input ends; the last answer is about
-memory.
+`matmul_size`. The answer to each further line {"calls": n} is the mean number
+of seconds per call. When the input ends, the last answer has the memory use.
 """
 
 import importlib
@@ -39,7 +38,7 @@ def main():
     answer(
         set_up_seconds=set_up,
         first_seconds=timed(run, 1),
-        # The second one still allocates, and may trace once more.
+        # The second call still allocates memory, and may trace once more.
         warm_seconds=timed(run, 1),
         matmul_rate=rate,
         framework=module.FRAMEWORK,
@@ -58,7 +57,7 @@ def main():
 
 
 def timed(run, calls):
-    """Seconds of one call, averaged over some."""
+    """Measure the mean seconds per call."""
     begun = time.perf_counter()
     for _ in range(calls):
         run()

@@ -1,1 +1,1 @@
-"""Measurements: their names, sizes and contenders."""
+"""Measurements of the benchmarks, with their sizes and contenders."""

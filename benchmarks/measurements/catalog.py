@@ -1,4 +1,4 @@
-"""All measurements, in the order of the results."""
+"""List of all measurements, in the order of the results."""
 
 from benchmarks.measurements import data
 from benchmarks.measurements import inference
@@ -6,12 +6,12 @@ from benchmarks.measurements import training
 
 
 def all_measurements(sizes, files):
-    """Everything that can be measured.
+    """Make all measurements.
 
     Args:
         sizes: Sizes of `workload.sizes`.
-        files: dict of str to str: `text`, `tokenizer` and `directory`, where
-            they will be.
+        files: dict of str to str, future paths of `text`, `tokenizer` and
+            `directory`.
 
     Returns:
         list of Measurement.

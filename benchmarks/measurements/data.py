@@ -1,4 +1,4 @@
-"""Measurements of the way from text to batches."""
+"""Measurements of data processing, from text to batches."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from benchmarks.measurements.training import training_step
 
 
 def reading(sizes, files):
-    """Records that can be read, and records that a training step consumes."""
+    """Measure reading of records, and the step that consumes them."""
     step = training_step(sizes, sizes.memory_length).contenders[0]
     return Measurement(
         name="reading",
@@ -45,7 +45,7 @@ def reading(sizes, files):
 
 
 def record_building(sizes, files):
-    """Whole builds; `record_building.py` has the stages."""
+    """Measure whole builds of records; `record_building.py` has the stages."""
     return Measurement(
         name="record_building",
         group="record_building",
@@ -71,7 +71,7 @@ def record_building(sizes, files):
 
 
 def tokenizing(sizes, files):
-    """Text to ids, a line at a time, on all cores."""
+    """Measure tokenizing of text lines, on all cores."""
     return Measurement(
         name="tokenizing",
         group="tokenizing",
@@ -109,7 +109,7 @@ def tokenizing(sizes, files):
 
 
 def question_features(sizes, files):
-    """Questions about contexts to labelled windows."""
+    """Measure encoding of questions and contexts as labelled windows."""
     options = {
         "files": files,
         "num_questions": sizes.questions,

@@ -13,7 +13,7 @@ from benchmarks.workload import flops
 
 
 def inference(sizes, batch_size, num_tokens):
-    """The content stream alone."""
+    """Measure inference of the content stream."""
     shape = {
         "model": sizes.model,
         "batch_size": batch_size,
@@ -45,7 +45,7 @@ def inference(sizes, batch_size, num_tokens):
 
 
 def runtimes(sizes, files, batch_size, num_tokens):
-    """Raw text into exports of a classifier, by runtime and precision."""
+    """Measure exports of a classifier on raw text, by runtime and precision."""
     shape = {
         "model": sizes.model,
         "batch_size": batch_size,
@@ -96,7 +96,7 @@ def runtimes(sizes, files, batch_size, num_tokens):
 
 
 def generation(sizes, num_prompt):
-    """New tokens behind a prompt, one at a time."""
+    """Measure generation after a prompt, one token at a time."""
     shape = {
         "model": sizes.model,
         "num_prompt": num_prompt,
@@ -144,7 +144,7 @@ def generation(sizes, num_prompt):
 
 
 def long_document(sizes, length):
-    """One document by memory, and in one piece: embedded, and classified."""
+    """Measure one document with memory, and in one piece."""
     whole = {"model": sizes.model, "length": length}
     windows = {**whole, "segment_length": sizes.num_tokens}
     segments = {**windows, "memory_length": sizes.memory_length}
@@ -188,7 +188,7 @@ def long_document(sizes, length):
 
 
 def export(sizes, files, batch_size, num_tokens):
-    """Raw text into an export, beside the model alone."""
+    """Measure an export on raw text, and the model alone."""
     shape = {
         "files": files,
         "model": sizes.model,

@@ -1,8 +1,8 @@
-"""A measurement, its contenders, and the contenders that many have.
+"""Classes of measurements and contenders, and frequent contenders.
 
-The other contenders of a measurement are compared with its first one. A
+The first contender of a measurement is the reference for all others. A
 contender is a function in `benchmarks.contenders` that sets up and returns the
-function to be timed.
+function to time.
 """
 
 import dataclasses
@@ -18,15 +18,15 @@ SENTENCEPIECE = "SentencePiece"
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """One way to do the work.
+    """One implementation in a measurement.
 
     Args:
-        name: str, in the table.
-        library: str, the library that it belongs to.
+        name: str, name in the table.
+        library: str, library of the contender.
         factory: str, "module:function" below `benchmarks.contenders`.
-        options: dict, the function's arguments.
-        items: number, of a call, where it is not the measurement's.
-        environment: dict of environment variables of its process.
+        options: dict, arguments of the function.
+        items: number of items of a call. None: as in the measurement.
+        environment: dict, environment variables of the process.
     """
 
     name: str
@@ -39,17 +39,18 @@ class Contender:
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """Some contenders at the same work.
+    """Contenders that do the same work.
 
     Args:
-        name: str, for `--only`.
-        group: str, of measurements that differ in size alone; for `--only`.
-        title: str, with all sizes.
-        item: str, what is counted, such as "tokens".
-        items: number, of a call.
-        contenders: tuple of Contender, the first is the reference.
-        flops: number of one call, or None.
-        needs_text: bool, whether text and a tokenizer are prepared first.
+        name: str, name for `--only`.
+        group: str, name for `--only` of all measurements that differ only in
+            size.
+        title: str, title with all sizes.
+        item: str, the counted unit, such as "tokens".
+        items: number of items of a call.
+        contenders: tuple of Contender. The first contender is the reference.
+        flops: number of operations of one call, or None.
+        needs_text: bool, whether text and a tokenizer must be prepared.
     """
 
     name: str
@@ -63,17 +64,17 @@ class Measurement:
 
 
 def ours(factory, shape):
-    """list of Contender: this library, with and without XLA."""
+    """Make contenders of this library, with and without XLA."""
     return _with_and_without_xla(OURS, factory, shape)
 
 
 def garden(factory, shape):
-    """list of Contender: Model Garden, with and without XLA."""
+    """Make contenders of Model Garden, with and without XLA."""
     return _with_and_without_xla(GARDEN, factory, shape)
 
 
 def hugging_face(factory, shape):
-    """list of Contender: Hugging Face, as it is and compiled."""
+    """Make contenders of Hugging Face, compiled and not compiled."""
     return [
         Contender(f"{HUGGING_FACE}, PyTorch", HUGGING_FACE, factory, shape),
         Contender(
@@ -86,7 +87,7 @@ def hugging_face(factory, shape):
 
 
 def model_name(sizes):
-    """str, of the model for a title."""
+    """Name of the model for a title."""
     return "XLNet-Base" if sizes.model == BASE else "a tiny XLNet"
 
 

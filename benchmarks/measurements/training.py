@@ -12,7 +12,7 @@ from benchmarks.workload import flops
 from benchmarks.workload.sizes import BASE
 from benchmarks.workload.sizes import SMALL
 
-# Variables by which glibc keeps freed memory for the next step.
+# Environment variables that make glibc keep freed memory for the next step.
 _KEEPS_MEMORY = {
     "MALLOC_ARENA_MAX": "4",
     "MALLOC_MMAP_MAX_": "0",
@@ -21,7 +21,7 @@ _KEEPS_MEMORY = {
 
 
 def training_step(sizes, memory_length):
-    """Forward, backward and AdamW, with dropout."""
+    """Measure a pretraining step with AdamW and dropout."""
     shape = {
         "model": sizes.model,
         "batch_size": sizes.batch_size,
@@ -76,7 +76,7 @@ def training_step(sizes, memory_length):
 
 
 def objective_step(sizes):
-    """Forward, backward and AdamW of BERT's and the other objectives."""
+    """Measure training steps of the objectives, with BERT as peer."""
     shape = {
         "model": sizes.model,
         "batch_size": sizes.batch_size,
@@ -120,7 +120,7 @@ def objective_step(sizes):
 
 
 def pseudo_masks(sizes):
-    """UniLMv2's one pass beside a pass for every factorization step."""
+    """Measure UniLMv2's single pass, and a pass per factorization step."""
     model = SMALL if sizes.model == BASE else sizes.model
     shape = {
         "model": model,
@@ -156,7 +156,7 @@ def pseudo_masks(sizes):
 
 
 def fine_tuning(sizes, batch_size, num_tokens):
-    """A classifier's training step."""
+    """Measure a training step of a classifier."""
     shape = {
         "model": sizes.model,
         "batch_size": batch_size,

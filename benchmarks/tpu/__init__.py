@@ -1,1 +1,1 @@
-"""The TPU compiler, which runs without a TPU, and its programs."""
+"""Use of the TPU compiler, which needs no TPU, and counts of its programs."""

@@ -1,4 +1,4 @@
-"""Lowering of a training step and its compilation for a TPU."""
+"""Lowering of a training step, and compilation for a TPU."""
 
 import itertools
 import math
@@ -7,8 +7,8 @@ import re
 import time
 
 TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
-# Chip: bfloat16 operations per second, bytes per second to and from memory,
-# and bytes of memory. Source: https://cloud.google.com/tpu/docs.
+# From a chip to bfloat16 operations per second, memory bandwidth in bytes per
+# second, and bytes of memory. Source: https://cloud.google.com/tpu/docs.
 CHIPS = {
     "v5e": (197e12, 819e9, 16e9),
     "v5p": (459e12, 2765e9, 95e9),
@@ -17,15 +17,15 @@ CHIPS = {
 
 
 def lower_training_step(config, training, features):
-    """The StableHLO of the step that `xlnet_tf.train` makes on each replica.
+    """Lower one replica's training step of `xlnet_tf.train` to StableHLO.
 
     Args:
         config: XLNetConfig or BertConfig.
-        training: PretrainingSettings.
-        features: dict of arrays, a batch of one replica.
+        training: PretrainingSettings of the run.
+        features: dict of arrays, the batch of one replica.
 
     Returns:
-        str.
+        str, the program as text.
     """
     import tensorflow as tf
 
@@ -50,8 +50,8 @@ def lower_training_step(config, training, features):
 
 
 def of_newer_mlir(text):
-    """StableHLO of TensorFlow 2.20 as the MLIR of JAX reads it."""
-    # mhlo.copy, an identity, is left in the text.
+    """Convert StableHLO of TensorFlow 2.20 to the syntax that JAX reads."""
+    # TensorFlow leaves mhlo.copy, an identity, in the text.
     text = re.sub(
         r"(%\d+) = mhlo\.copy (%\w+) : (tensor<[^>]*>)",
         r"\1 = stablehlo.reshape \2 : (\3) -> \3",
@@ -59,7 +59,7 @@ def of_newer_mlir(text):
     )
 
     def a_byte_each(found):
-        """Truth values, of which eight were in a byte."""
+        """Unpack truth values that were stored as eight per byte."""
         packed, shape = found.groups()
         count = math.prod(map(int, shape.split("x")))
         bits = (
@@ -76,20 +76,21 @@ def of_newer_mlir(text):
 
 
 def compile_for_tpu(text, topology="v5e"):
-    """Compile StableHLO for one core.
+    """Compile StableHLO for one core of a TPU.
 
     Args:
-        text: str.
-        topology: key of TOPOLOGIES, or "cpu" for this machine.
+        text: str, the program as text.
+        topology: str, key of TOPOLOGIES, or "cpu" for this machine.
 
     Returns:
-        dict of floats: `compile_seconds` of the clock, `compile_cpu_seconds`
-        of all threads, `code_bytes`, `argument_bytes`, `temporary_bytes`,
-        `flops`, `bytes_moved`.
+        dict of floats: `compile_seconds` (wall-clock), `compile_cpu_seconds`
+        (of all threads), `code_bytes`, `argument_bytes`, `temporary_bytes`,
+        `flops` and `bytes_moved`.
     """
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-    # Only one process may run on a TPU, but nothing runs on one here.
+    # The lock for one process per TPU is unnecessary, because nothing runs on a
+    # TPU here.
     os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
     import jax
     import numpy as np
@@ -135,16 +136,16 @@ def compile_for_tpu(text, topology="v5e"):
 
 
 def least_seconds(report, topology):
-    """Time that operations and bytes need at the chip's own rates.
+    """Compute the minimum time of a step at the chip's own rates.
 
     Args:
-        report: dict of `compile_for_tpu`.
-        topology: str, as there.
+        report: dict, the result of `compile_for_tpu`.
+        topology: str, see `compile_for_tpu`.
 
     Returns:
-        dict of floats: `operations_seconds` and `bytes_seconds`, of which the
-        longer one is the least that a step can take, and `memory_share` of
-        what the step needs in the chip's memory; empty for "cpu".
+        dict of floats, empty for "cpu". A step takes at least the longer of
+        `operations_seconds` and `bytes_seconds`. `memory_share` is the share of
+        the chip's memory that the step needs.
     """
     if topology not in CHIPS:
         return {}
@@ -158,14 +159,14 @@ def least_seconds(report, topology):
 
 
 def dump_flags(dump):
-    """Environment variables that make compilers write to a directory.
+    """Make environment variables for compilers to dump programs.
 
     Args:
-        dump: pathlib.Path, made; programs as text go to its folder `hlo`,
-            those of a TPU's cores to `llo`.
+        dump: pathlib.Path of a directory. Programs as text are written to its
+            folder `hlo`, and programs of a TPU's cores to `llo`.
 
     Returns:
-        dict, to be set before the compilers are loaded.
+        dict of variables, to set before the compilers are loaded.
     """
     flags = f"--xla_dump_to={dump / 'hlo'} --xla_dump_hlo_as_text"
     return {

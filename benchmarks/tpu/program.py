@@ -1,12 +1,13 @@
-"""Memory traffic and cycles of a program of the TPU compiler, from its texts.
+"""Memory traffic and cycles of a compiled TPU program, from its text.
 
-The compiler's own count of bytes sums the operands and results of all
-operations, though it keeps many of them in the vector memory of the chip. Here
-those in the main memory (HBM) count alone, with their padding, and the copies
-between both. Its estimate of cycles is that of each fusion; reshapes that move
-data are free in it, so that a sum is a lower bound. Pallas kernels have none:
-their instruction words, of which one is issued a cycle, are counted in the dump
-of the compiler, waits for memory left out.
+The compiler's own count of bytes is the sum over the operands and results of
+all operations, although many of them are in the chip's vector memory. This
+module counts only arrays in the main memory (HBM), with padding, and the copies
+between both memories. The compiler estimates the cycles of each fusion. Its
+estimate for reshapes that move data is zero, so the sum is a lower bound.
+Pallas kernels have no estimate. For these kernels, this module counts the
+instruction words in the compiler's dump. One word is issued per cycle; waits
+for memory are not counted.
 """
 
 import math
@@ -23,25 +24,25 @@ _TYPE = re.compile(rf"\b({'|'.join(_BYTES)})\[([\d,]*)\](?:\{{([^}}]*)\}})?")
 _OPERATION = re.compile(
     r"\s*(?:ROOT )?(%[\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)"
 )
-# Operations that move nothing, or are counted where they start.
+# Operations that move no data, or that are counted at their start.
 _FREE = {
     *("parameter", "get-tuple-element", "tuple", "bitcast", "constant"),
     *("copy-done", "async-done", "slice-done", "after-all", "partition-id"),
 }
 _TRANSFERS = {"copy-start", "slice-start", "async-start"}
-# Least instruction words of a body that is counted as a branch.
+# Minimum number of instruction words of a body that counts as a branch.
 _BRANCH = 100
 
 
 def traffic(text):
-    """Bytes to and from HBM, and estimated cycles, of a scheduled program.
+    """Count bytes to and from HBM, and estimated cycles, of a program.
 
     Args:
-        text: str, HLO of the compiled program.
+        text: str, HLO of the compiled and scheduled program.
 
     Returns:
-        dict: `hbm_bytes`, `operation_cycles`, and `kernels`, the calls of
-        Pallas kernels, list of (name, shapes of the results).
+        dict of `hbm_bytes`, `operation_cycles`, and `kernels`, a list of (name,
+        shapes of the results) for the calls of Pallas kernels.
     """
     entry = text[text.index("\nENTRY") :]
     buffers, found = {}, {"hbm_bytes": 0, "operation_cycles": 0, "kernels": []}
@@ -70,7 +71,7 @@ def traffic(text):
 
 
 def _buffer(match):
-    """(padded bytes, whether it lies in HBM) of a type."""
+    """Parse a type: (padded bytes, whether the buffer is in HBM)."""
     kind, dimensions, layout = match.groups()
     dimensions = [int(x) for x in dimensions.split(",") if x]
     layout = layout or ""
@@ -85,19 +86,20 @@ def _buffer(match):
 
 
 def kernel_cycles(directory, kernels, trips, early_share=0.0):
-    """Instruction words that the Pallas kernels of a program issue.
+    """Count the instruction words that a program's Pallas kernels issue.
 
     Args:
-        directory: path of a dump, of `--xla_jf_dump_llo_text=true`.
-        kernels: list of (name, shapes), of `traffic`.
-        trips: list of int, turns of the loops around a word: of the grid, and
-            of the blocks of rows in it.
-        early_share: float, blocks of rows that see no late keys.
+        directory: path of a dump that `--xla_jf_dump_llo_text=true` wrote.
+        kernels: list of (name, shapes), from `traffic`.
+        trips: list of int, iterations of the loops around a word: the grid, and
+            the blocks of rows within a grid cell.
+        early_share: float, share of the blocks of rows that do not attend to
+            late keys.
 
     Returns:
-        float.
+        float, number of words.
     """
-    # Equal kernels are compiled once, for one of their calls.
+    # Equal kernels are compiled only once, for one of the calls.
     cycles = {}
     for name, shapes in kernels:
         file = _bundles(pathlib.Path(directory), name)
@@ -115,7 +117,7 @@ def _kind(name):
 
 
 def _bundles(directory, name):
-    """The file of the final instruction words of a call, or None."""
+    """Find the file with the final instruction words of a call, or None."""
     for file in directory.glob(f"*-{name}-*final_bundles.txt"):
         if "schedule-analysis" not in file.name:
             return file
@@ -123,7 +125,7 @@ def _bundles(directory, name):
 
 
 def _words(text, trips, early_share):
-    """Words that are issued, each as often as its loops turn."""
+    """Count issued words, each times the iterations of its loops."""
     runs = []
     for match in re.finditer(
         r"(?m)^\s*(?:0x[0-9a-f]+|0)\s+(?:\w\w)?\s*:\s*(>*)", text
@@ -136,7 +138,8 @@ def _words(text, trips, early_share):
     for depth, words in runs:
         turns = math.prod(trips[:depth])
         if depth == len(trips) and words > _BRANCH:
-            # The two ways to compute a block, few keys and all, take turns.
+            # Two kinds of branches alternate: blocks with early keys, and
+            # blocks with all keys.
             turns *= early_share if branches % 2 == 0 else 1 - early_share
             branches += 1
         total += words * turns

@@ -1,1 +1,1 @@
-"""Work that every contender gets alike: sizes, batches and texts."""
+"""Work of the contenders: sizes, batches and texts, equal for all."""

@@ -1,4 +1,4 @@
-"""Inputs that every contender gets alike, from a seed.
+"""Random batches from a seed, equal for all contenders.
 
 Shapes: B batch, T tokens, M memory length, P targets, L layers, D model dim.
 """
@@ -12,7 +12,7 @@ _CLASSES = 2
 
 
 def token_batch(model, batch_size, num_tokens):
-    """Random tokens in two segments.
+    """Make random tokens in two segments.
 
     Returns:
         (token_ids, segment_ids), int32 arrays [B, T].
@@ -27,23 +27,24 @@ def token_batch(model, batch_size, num_tokens):
 
 
 def first_half(num_tokens, memory_length):
-    """int, tokens that see none of those behind, as released with memory."""
+    """Length of the prefix that cannot attend to later tokens."""
     return num_tokens // 2 if memory_length else 0
 
 
 def pretraining_batch(
     model, batch_size, num_tokens, num_targets, first_half_length=0
 ):
-    """A batch with targets, in the compact and in the released form.
+    """Make a batch with targets, in the compact and in the released form.
 
     Args:
-        first_half_length: int, so many first tokens see none of those behind.
+        first_half_length: int, length of the prefix that cannot attend to later
+            tokens.
 
     Returns:
-        dict of arrays: `token_ids`, `segment_ids`, `factorization_rank` [B, T]
-        and `target_positions`, `target_ids` [B, P], int32; `target_weights`
+        dict of arrays. `token_ids`, `segment_ids`, `factorization_rank` [B, T]
+        and `target_positions`, `target_ids` [B, P] are int32. `target_weights`
         [B, P], `is_target` [B, T], `perm_mask` [B, T, T], 1 = may NOT attend,
-        and `target_mapping` [B, P, T], float32.
+        and `target_mapping` [B, P, T] are float32.
     """
     token_ids, segment_ids = token_batch(model, batch_size, num_tokens)
     rng = np.random.default_rng([_SEED, 1])
@@ -56,7 +57,7 @@ def pretraining_batch(
     rank = np.where(is_target, order, -1)
     if first_half_length:
         rank[:, first_half_length:] += num_tokens + 1
-    # A target does not see itself.
+    # A target does not attend to itself.
     hidden = rank[:, None, :] > (rank - is_target)[:, :, None]
     return {
         "token_ids": token_ids,
@@ -72,11 +73,12 @@ def pretraining_batch(
 
 
 def objective_batch(objective, model, batch_size, num_tokens, num_targets):
-    """A batch as `PretrainingData` gives it for an objective.
+    """Make a batch of an objective, as from `PretrainingData`.
 
     Args:
-        objective: str, of the registry.
-        num_targets: int, P; a causal model predicts all T tokens.
+        objective: str, name of an objective.
+        num_targets: int, P. A causal model ignores it and predicts all T
+            tokens.
 
     Returns:
         dict of arrays.
@@ -104,7 +106,10 @@ def objective_batch(objective, model, batch_size, num_tokens, num_targets):
 
 
 def block_numbers(num_targets):
-    """int32 [P], the step of each target; 40 % of the blocks have 2 to 6."""
+    """Draw the step of each target, int32 [P].
+
+    40 % of the blocks have 2 to 6 targets.
+    """
     rng = np.random.default_rng([_SEED, 2])
     sizes = []
     while sum(sizes) < num_targets:
@@ -114,11 +119,11 @@ def block_numbers(num_targets):
 
 
 def zero_memories(model, batch_size, memory_length):
-    """Initial memories of a model, list of L arrays [B, M, D]."""
+    """Make initial memories of a model, list of L arrays [B, M, D]."""
     shape = (batch_size, memory_length, model["hidden_dim"])
     return [np.zeros(shape, np.float32) for _ in range(model["num_layers"])]
 
 
 def labels(batch_size):
-    """int32 [B], two classes in turn."""
+    """Make labels int32 [B] with two alternating classes."""
     return np.arange(batch_size, dtype=np.int32) % _CLASSES

@@ -1,21 +1,21 @@
-"""Operations that an XLNet cannot do without: its matrix products.
+"""Number of necessary operations of XLNet: its matrix products.
 
-A product of an [m, k] and a [k, n] matrix counts 2mkn. Counted is what the
-result depends on, once: keys, values and positions are projected once for both
-streams, positions once for the whole batch, one score for each pair of row and
-key (not for each distance), and only the rows that something reads: of the
-query stream the P targets, and in the last layer of a pretraining step nothing
-else. Element-wise work, softmax, normalisation, dropout, the look-up of
-embeddings and the optimizer count nothing; no pair of row and key is left out
-for being masked. An implementation that computes more than this gets no credit
-for it.
+A product of an [m, k] and a [k, n] matrix counts 2mkn operations. We count the
+matrix products that the result needs, each once. Both streams share one
+projection of keys, values and positions; positions are projected once for the
+whole batch. Position scores count per pair of row and key, not per distance.
+Masked pairs count too. Only rows that are used count: in the query stream the P
+targets, and in the last layer of a pretraining step only these. Element-wise
+work, softmax, normalisation, dropout, the look-up of embeddings and the
+optimizer do not count. An implementation that computes more gets no credit.
 
-All K + T distances are counted, in inference too, where those of one sign are
-enough: there an implementation that makes do with them gets credit for work
-that it did not do.
+The projection of all K + T distances counts, also in inference, where distances
+of one sign can be enough. So an implementation that computes only these gets
+credit for work that it does not do.
 
-Backwards, each product costs two like it: one for the gradient of each factor.
-Memory and position encodings are constants, so their projections cost one.
+In the backward pass, each product costs two products of the same size, one for
+the gradient of each factor. Memory and position encodings are constants, so
+their projections cost one product.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 N heads, H head dim, D model dim, F feed-forward dim, V vocabulary.
@@ -28,11 +28,11 @@ def forward_flops(
     """Count the operations of the layers in a forward pass, without a head.
 
     Args:
-        model: dict of the fields of XLNetConfig that hold sizes.
+        model: dict of the XLNetConfig fields that are sizes.
         batch_size, num_tokens, memory_length, num_targets: ints, B, T, M, P.
 
     Returns:
-        int.
+        int, number of operations.
     """
     width = model["num_heads"] * model["head_dim"]
     num_keys = memory_length + num_tokens
@@ -42,7 +42,8 @@ def forward_flops(
         if num_targets and layer == model["num_layers"] - 1:
             rows = num_targets
         products = (
-            # queries, output; keys, values; content, position, value by pair
+            # queries and output; keys and values; per pair of row and key:
+            # content score, position score, value
             2 * batch_size * rows * model["hidden_dim"] * width
             + 2 * batch_size * num_keys * model["hidden_dim"] * width
             + 3 * batch_size * rows * num_keys * width
@@ -59,13 +60,12 @@ def forward_flops(
 def training_step_flops(
     model, batch_size, num_tokens, memory_length=0, num_targets=0
 ):
-    """Count the operations of forward and backward pass and tied softmax.
+    """Count the operations of a training step with the tied softmax.
 
-    Args:
-        as of `forward_flops`; the softmax is over P targets.
+    Args: see `forward_flops`; the softmax has P targets.
 
     Returns:
-        int.
+        int, number of operations.
     """
     forward = forward_flops(
         model, batch_size, num_tokens, memory_length, num_targets
@@ -86,6 +86,6 @@ def training_step_flops(
 
 
 def _position_flops(model, num_tokens, num_keys):
-    """Count the operations that project all distances in one layer."""
+    """Count the operations of one layer's projection of all distances."""
     width = model["num_heads"] * model["head_dim"]
     return 2 * (num_keys + num_tokens) * model["hidden_dim"] * width

@@ -1,4 +1,4 @@
-"""Sizes of models and measurements."""
+"""Sizes of models and measurements for the benchmarks."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The text and the tokenizer of a run: given, found or made up."""
+"""Text and tokenizer of a run: given by options, found or made up."""
 
 import glob
 import pathlib
@@ -16,19 +16,19 @@ def prepare(directory, megabytes, text=None, tokenizer=None, vocabulary=None):
 
     Args:
         directory: path.
-        megabytes: float, of text; less if there is less.
-        text: str, a glob of UTF-8 files, or None for what is found beside the
+        megabytes: float, maximum size of the text.
+        text: str, glob pattern of UTF-8 files. None: text found beside the
             project, else made-up words.
-        tokenizer: str, a SentencePiece model, or None for what is found beside
-            the project, else one trained on the sample.
-        vocabulary: int, pieces of a tokenizer that has to be made; where it is
-            given, nothing is looked for beside the project.
+        tokenizer: str, path of a SentencePiece model. None: a model found
+            beside the project, else a model trained on the sample.
+        vocabulary: int, number of pieces of a trained tokenizer. If given, no
+            files beside the project are used.
 
     Returns:
-        str, what they are.
+        str, description of text and tokenizer.
 
     Raises:
-        FileNotFoundError: if no file matches.
+        FileNotFoundError: if no file matches `text`.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def prepare(directory, megabytes, text=None, tokenizer=None, vocabulary=None):
 
 
 def files_in(directory):
-    """dict of paths as the contenders get them; see `prepare`."""
+    """Paths of the prepared files for contenders, dict; see `prepare`."""
     directory = pathlib.Path(directory)
     return {
         "directory": str(directory),
@@ -62,13 +62,13 @@ def files_in(directory):
 
 
 def read_lines(path):
-    """list of the lines of a sample that are not empty."""
+    """Read the lines of a sample that are not empty."""
     text = pathlib.Path(path).read_text(encoding="utf-8")
     return [line for line in text.splitlines() if line.strip()]
 
 
 def read_questions(files, count):
-    """list of QuestionExample: SQuAD's beside the project, else made up."""
+    """Read questions of SQuAD beside the project, else make up questions."""
     from data_pipeline import read_examples
     from data_pipeline.tasks.examples import Answer
     from data_pipeline.tasks.examples import QuestionExample
@@ -106,7 +106,7 @@ def _from_files(pattern, size):
 
 
 def _made_up(size):
-    """Sentences of words whose frequencies fall as those of a language do."""
+    """Make up sentences; word frequencies fall as in a natural language."""
     rng = random.Random(0)
     letters = "etaoinshrdlucmfwypvbgk"
     words = [
@@ -117,7 +117,7 @@ def _made_up(size):
     while length < size:
         sentence = rng.choices(words, weights, k=rng.randint(5, 20))
         line = " ".join(sentence).capitalize() + "."
-        # A blank line now and then: documents, and paragraphs.
+        # Some lines are blank, so that the text has documents and paragraphs.
         line += "\n" if rng.random() < 0.2 else ""
         lines.append(line)
         length += len(line) + 1

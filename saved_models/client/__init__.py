@@ -1,1 +1,1 @@
-"""Clients of exports: REST, gRPC, and an export in this process."""
+"""Clients of exports: over REST, over gRPC, and in the same process."""

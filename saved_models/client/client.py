@@ -1,4 +1,4 @@
-"""Client of model servers, over REST or gRPC, with a time limit and retries.
+"""Client of model servers over REST or gRPC, with a time limit and retries.
 
 client = connect("http://localhost:8501/v1/models/mine")
 client = connect("grpc://localhost:8500", name="mine")
@@ -20,11 +20,12 @@ from data_pipeline.base.files import as_path
 from data_pipeline.base.limits import shown
 from saved_models.client.errors import Unavailable
 
-# Seconds before the first retry, doubled for each later one, up to the longest.
-# A random factor from 0.5 to 1.5 keeps clients from retrying at once.
+# Seconds before the first retry, and maximum before later retries. Each wait is
+# twice the last. A random factor from 0.5 to 1.5 prevents that all clients
+# retry at the same time.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 2.0
 _MAX_REPLY_BYTES = 2**28
-# NumPy kind of dtype -> singular, plural
+# From NumPy's kind of a dtype to (singular, plural) for messages.
 _NAMES = {
     "O": ("a text", "texts"),
     "i": ("a whole number", "whole numbers"),
@@ -43,28 +44,32 @@ def connect(
     headers: dict[str, str] | None = None,
     max_reply_bytes: int = _MAX_REPLY_BYTES,
 ) -> "Client":
-    """Make a client of a model server; the first request connects.
+    """Make a client of a model server; it connects with the first request.
 
     Args:
-        url: str, "http://HOST:8501/v1/models/NAME" (REST; "/versions/N" may
-            follow) or "grpc://HOST:8500"; with TLS https:// or grpcs://.
-        name: str, the model's name; only for gRPC.
-        timeout: float, most seconds for an answer, retries included.
-            Default 30.
-        retries: int, further attempts if the server refuses connections or
-            reports that it is unavailable. Default None: until the time is up.
+        url: str, "http://HOST:8501/v1/models/NAME" for REST, optionally with
+            "/versions/N", or "grpc://HOST:8500" for gRPC. With TLS, https:// or
+            grpcs://.
+        name: str, name of the model; only for gRPC.
+        timeout: float, maximum seconds for an answer, with all retries. Default
+            30.
+        retries: int, maximum number of further attempts if the server refuses
+            connections or reports that it is unavailable. Default None: retry
+            until `timeout`.
         ca_file: str or path of a PEM file with the certificates of trusted
-            authorities. Default None: the system's (for grpcs://, gRPC's own).
-        headers: dict of str to str, headers of each request (with gRPC, its
-            metadata), such as {"authorization": "Bearer ..."}. Default None.
-        max_reply_bytes: int; larger replies are refused. Default 256 MiB.
+            authorities. Default None: the system's certificates; for grpcs://,
+            gRPC's own.
+        headers: dict of str to str, headers of each request, such as
+            {"authorization": "Bearer ..."}; with gRPC, metadata. Default None.
+        max_reply_bytes: int, maximum size of a reply; larger replies are
+            refused. Default 256 MiB.
 
     Returns:
         Client.
 
     Raises:
-        ValueError: if the URL has neither form.
-        FileNotFoundError: if there is no `ca_file`.
+        ValueError: if the URL has another form, or an argument does not fit.
+        FileNotFoundError: if `ca_file` does not exist.
         RuntimeError: if the URL is for gRPC and tensorflow-serving-api is not
             installed.
 
@@ -111,12 +116,12 @@ def connect(
 
 
 class Client:
-    """Client of one model on a server; `connect` makes it.
+    """Client of one model on a server, made by `connect`.
 
     Args:
         transport: object with `predict`, `signatures` and `close`.
-        timeout: float, seconds.
-        retries: int, or None.
+        timeout: float, see `connect`.
+        retries: int or None, see `connect`.
     """
 
     def __init__(self, transport, timeout=30.0, retries=None):
@@ -136,12 +141,12 @@ class Client:
         self._transport.close()
 
     def signatures(self) -> dict:
-        """Names, dtypes and shapes of the inputs and outputs.
+        """Request the names, dtypes and shapes of inputs and outputs.
 
         Returns:
-            dict of signature name to (inputs, outputs), each a dict of name to
-            (NumPy dtype, list of sizes, -1 for any size); the dtype of strings
-            is object.
+            dict from signature name to (inputs, outputs). Both are dicts from
+            name to (NumPy dtype, list of sizes). The size -1 means any size;
+            the dtype of strings is object.
         """
         if self._signatures is None:
             self._signatures = self._attempt(self._transport.signatures)
@@ -150,27 +155,31 @@ class Client:
     def predict(
         self, inputs: dict[str, Any], signature: str = "serving_default"
     ) -> dict[str, np.ndarray]:
-        """Run a signature.
+        """Run a signature on the server.
 
         Args:
-            inputs: dict of name to array or nested list; text as str or bytes.
+            inputs: dict from input name to array or nested list. Texts are str
+                or bytes.
             signature: str.
 
         Returns:
-            dict of name to NumPy array; texts are str.
+            dict from output name to NumPy array; texts are str.
 
         Raises:
-            ValueError: if the server refuses the request, or it has no row; no
+            ValueError: if the request has no row, or the server refuses the
+                request, without a retry.
+            TimeoutError: if the answer takes longer than `timeout`, without a
                 retry.
-            TimeoutError: if no answer came in time; no retry.
-            ConnectionError: if no attempt reached the server.
-            RuntimeError: if the server failed, or its answer does not fit.
+            ConnectionError: if no attempt reaches the server.
+            RuntimeError: if the server fails, or its answer does not match the
+                signature.
         """
         known = self.signatures()
         arrays = request_arrays(inputs, known, signature)
         counts = {len(array) for array in arrays.values()}
         if 0 in counts:
-            # A server that joins requests may reply late, or exit.
+            # Refuse a request without rows here, because a server that joins
+            # requests may reply late, or exit.
             raise ValueError(
                 "a request must have at least one row. Received: 0 rows."
             )
@@ -186,7 +195,7 @@ class Client:
     def __call__(
         self, texts: list[str], signature: str = "serving_default"
     ) -> dict[str, np.ndarray]:
-        """Run a signature of raw text on a list of str."""
+        """Run a signature for raw text on a list of str."""
         return self.predict({"text": texts}, signature)
 
     def document(
@@ -195,17 +204,18 @@ class Client:
         """Read a long document segment by segment.
 
         Args:
-            segments: iterable of str, each short enough for the model.
+            segments: iterable of str. Each segment must fit into the model's
+                sequence length.
             signature: str.
 
         Yields:
-            dict of name to NumPy array, the answer for each segment.
+            dict from output name to NumPy array, one dict for each segment.
 
         Raises:
-            ValueError: if a segment has more tokens than the model allows.
+            ValueError: if a segment has too many tokens.
         """
         takes, _ = self.signatures().get(signature, ({}, {}))
-        # Without this signature, `predict` raises.
+        # If the model lacks this signature, `predict` raises the error.
         memory = {
             name: np.zeros([1, *takes[name][1][1:]], takes[name][0])
             for name in ("memories", "memory_mask")
@@ -229,7 +239,7 @@ class Client:
             try:
                 return send(max(end - time.monotonic(), 0.001))
             except Unavailable as error:
-                # A larger power of two would overflow.
+                # A larger power of two could overflow.
                 wait = min(_FIRST_WAIT * 2 ** min(attempt, 30), _LONGEST_WAIT)
                 wait *= random.uniform(0.5, 1.5)
                 is_last = attempt == self._retries
@@ -256,17 +266,17 @@ def _check_answer(answer, gives, rows):
 
 
 def inputs_of(signatures, signature):
-    """Inputs of one signature.
+    """Find the inputs of one signature.
 
     Args:
-        signatures: dict, see `Client.signatures`.
+        signatures: dict, the result of `Client.signatures`.
         signature: str.
 
     Returns:
-        dict of name to (NumPy dtype, list of sizes), sorted by name.
+        dict from input name to (NumPy dtype, list of sizes), sorted by name.
 
     Raises:
-        ValueError: if there is no such signature.
+        ValueError: if the signature does not exist.
     """
     if signature not in signatures:
         raise ValueError(
@@ -277,19 +287,20 @@ def inputs_of(signatures, signature):
 
 
 def request_arrays(inputs, signatures, signature):
-    """Convert the inputs of a request to arrays of the signature's dtypes.
+    """Convert the inputs of a request to arrays with the signature's dtypes.
 
     Args:
-        inputs: dict of name to array or nested list; text as str or bytes.
-        signatures: dict, see `Client.signatures`.
+        inputs: dict from input name to array or nested list. Texts are str or
+            bytes.
+        signatures: dict, the result of `Client.signatures`.
         signature: str.
 
     Returns:
-        dict of name to NumPy array; strings are bytes in arrays of objects.
+        dict from input name to NumPy array. Strings are bytes in object arrays.
 
     Raises:
-        ValueError: if there is no such signature, or its inputs or their ranks
-            differ.
+        ValueError: if the signature does not exist, or its inputs have other
+            names or ranks.
     """
     takes = inputs_of(signatures, signature)
     if set(inputs) != set(takes):
@@ -304,11 +315,11 @@ def request_arrays(inputs, signatures, signature):
 
 
 def described(dtype, rank):
-    """Description of the values of an input, such as "a list of texts".
+    """Describe the values of an input, such as "a list of texts".
 
     Args:
         dtype: NumPy dtype.
-        rank: int, number of its axes.
+        rank: int, number of the input's axes.
 
     Returns:
         str.
@@ -318,11 +329,11 @@ def described(dtype, rank):
 
 
 def _array(name, value, dtype, rank):
-    """Convert a value to an array of the signature's dtype; strings to bytes.
+    """Convert a value to an array with a dtype; strings become bytes.
 
     Raises:
-        ValueError: if its rank differs, its lists differ in length, or the
-            dtype cannot represent a value.
+        ValueError: if the rank differs, lists differ in length, or the dtype
+            cannot represent a value.
     """
     expected = f"`{name}` must be {described(dtype, rank)}"
     try:
@@ -342,7 +353,7 @@ def _array(name, value, dtype, rank):
 
 
 def _texts(given, dtype):
-    """Texts as bytes, and values that are not texts: an array and a list."""
+    """Convert texts to an array of bytes; list values that are not texts."""
     flat = [
         text.encode() if isinstance(text, str) else text
         for text in given.reshape(-1).tolist()
@@ -354,10 +365,10 @@ def _texts(given, dtype):
 
 
 def _numbers(given, dtype):
-    """Numbers in a dtype, and values that the dtype cannot represent."""
+    """Convert numbers to a dtype; list values that do not fit the dtype."""
     if dtype.kind == "b" and given.dtype.kind != "b":
         return None, given.reshape(-1).tolist()
-    if given.dtype.kind == "O":  # other values, or integers of many digits
+    if given.dtype.kind == "O":  # other types, or very large integers
         limits = (np.finfo if dtype.kind == "f" else np.iinfo)(dtype)
         low, high = np.array([limits.min, limits.max]).tolist()
         wrong = [
@@ -381,7 +392,7 @@ def as_texts(answer):
     """Convert the byte arrays of an answer to str.
 
     Args:
-        answer: dict of name to NumPy array.
+        answer: dict from output name to NumPy array.
     """
     decode = np.frompyfunc(lambda text: text.decode(errors="replace"), 1, 1)
     return {

@@ -1,9 +1,9 @@
-"""Errors of the clients."""
+"""Exceptions that the clients of exports raise."""
 
 
 class Unavailable(ConnectionError):
-    """Error of a server that is unavailable now; a retry may succeed."""
+    """Error of a temporarily unavailable server; a retry may succeed."""
 
 
 class InvalidRequest(ValueError):
-    """Error of a request with values that a model refuses."""
+    """Error of a request with values that the model refuses."""

@@ -1,7 +1,7 @@
 """Transport of `Client` over TensorFlow Serving's gRPC API.
 
-It needs the stubs of tensorflow-serving-api. `import grpc` is absolute: it
-imports Google's package, not this module.
+The transport needs the stubs of tensorflow-serving-api. `import grpc` is an
+absolute import: it imports Google's package, not this module.
 """
 
 import numpy as np
@@ -12,22 +12,24 @@ from saved_models.client.errors import Unavailable
 
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
-    # `Client` retries, within its time limit.
+    # Only `Client` retries, because it has the time limit.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
 )
 
 
 class GrpcTransport:
-    """Channel to one model.
+    """Channel to one model on a server.
 
     Args:
         target: str, "HOST:PORT".
-        name: str, the model's name.
+        name: str, name of the model.
         is_safe: bool, whether to use TLS.
-        ca_file: str or path of certificates in PEM, or None for gRPC's own.
+        ca_file: str or path of a PEM file with certificates. None: gRPC's own
+            certificates.
         headers: dict of str to str, metadata of each call.
-        max_reply_bytes: int; larger replies are refused.
+        max_reply_bytes: int, maximum size of a reply; larger replies are
+            refused.
 
     Raises:
         RuntimeError: if tensorflow-serving-api is not installed.
@@ -56,7 +58,7 @@ class GrpcTransport:
         self._metadata = [
             (key.lower(), value) for key, value in (headers or {}).items()
         ]
-        # Memories of a document exceed gRPC's limit of 4 MB.
+        # The memories of a document exceed gRPC's default limit of 4 MB.
         limit = ("grpc.max_receive_message_length", max_reply_bytes)
         options = [limit, *_OPTIONS]
         if is_safe:
@@ -75,7 +77,7 @@ class GrpcTransport:
         self._channel.close()
 
     def signatures(self, timeout):
-        """See `Client.signatures`."""
+        """Request the signatures; see `Client.signatures`."""
         from tensorflow_serving.apis import get_model_metadata_pb2
 
         request = get_model_metadata_pb2.GetModelMetadataRequest()
@@ -91,7 +93,7 @@ class GrpcTransport:
         }
 
     def predict(self, inputs, signature, gives, timeout):
-        """See `Client.predict`."""
+        """Run a signature; see `Client.predict`."""
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2
 

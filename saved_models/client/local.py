@@ -1,4 +1,4 @@
-"""Export in this process, with the methods of `client.Client`."""
+"""Loader of SavedModels into this process, as a client without a server."""
 
 import contextlib
 from typing import Any
@@ -12,7 +12,7 @@ from saved_models.client.client import request_arrays
 from saved_models.client.errors import InvalidRequest
 
 _WHERE = "\n\t [["  # TensorFlow's messages name the operation after this
-# Errors of the Python loader for a truncated or changed SavedModel.
+# Errors that TensorFlow's loader raises for a truncated or changed SavedModel.
 _UNFIT = (
     AssertionError,
     AttributeError,
@@ -41,18 +41,18 @@ def add_trust_options(parser):
 
 
 def load_saved_model(path, trust=False):
-    """Load a SavedModel.
+    """Load a SavedModel as a Predictor, after a check of its operations.
 
     Args:
-        path: path of the directory that holds `saved_model.pb`.
-        trust: bool, whether to run any operations. Default False.
+        path: path of the directory with `saved_model.pb`.
+        trust: bool, whether to allow all operations. Default False.
 
     Returns:
         Predictor.
 
     Raises:
-        ValueError: if it cannot be loaded, or if it is not trusted and holds
-            other operations than exports of this package.
+        ValueError: if the SavedModel cannot be loaded, or `trust` is False and
+            it has operations that exports of this package do not have.
     """
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  registers SentencePiece's ops
@@ -63,7 +63,7 @@ def load_saved_model(path, trust=False):
     if not trust:
         found = as_checked(check_operations(path), path)
     elif isinstance(path, UrlPath):
-        found = local_copy(path)  # TensorFlow cannot read the original
+        found = local_copy(path)  # a copy, if TensorFlow cannot read the path
     else:
         found = contextlib.nullcontext(path)
     try:
@@ -77,11 +77,12 @@ def load_saved_model(path, trust=False):
 
 
 class Predictor:
-    """Export in this process; see `saved_models.load`.
+    """Client of an export in this process; see `saved_models.load`.
 
     Args:
-        functions: dict of the names of signatures to concrete functions.
-        owner: object that holds their variables, kept alive with them.
+        functions: dict from signature name to concrete function.
+        owner: object with the functions' variables; the client keeps a
+            reference, so that the variables stay alive.
     """
 
     def __init__(self, functions, owner):
@@ -91,25 +92,27 @@ class Predictor:
     def __call__(
         self, texts: list[str], signature: str = "serving_default"
     ) -> dict[str, np.ndarray]:
-        """Run a signature of raw text on a list of str."""
+        """Run a signature for raw text on a list of str."""
         return self.predict({"text": texts}, signature)
 
     def predict(
         self, inputs: dict[str, Any], signature: str = "serving_default"
     ) -> dict[str, np.ndarray]:
-        """Run a signature, as `client.Client.predict` does.
+        """Run a signature, like `client.Client.predict`.
 
         Args:
-            inputs: dict of name to array or nested list; text as str or bytes.
+            inputs: dict from input name to array or nested list. Texts are str
+                or bytes.
             signature: str.
 
         Returns:
-            dict of output name to NumPy array; texts are str.
+            dict from output name to NumPy array; texts are str.
 
         Raises:
-            ValueError: if the export has no such signature, or the inputs do
-                not fit it.
-            RuntimeError: if it fails otherwise, such as out of memory.
+            ValueError: if the export does not have the signature, or the inputs
+                do not fit.
+            RuntimeError: if the export fails for another reason, such as too
+                little memory.
         """
         import tensorflow as tf
 
@@ -125,7 +128,8 @@ class Predictor:
         except tf.errors.OpError as error:
             refused = isinstance(error, tf.errors.InvalidArgumentError)
             kind = InvalidRequest if refused else RuntimeError
-            # The cause is in the last line, below the stack traces.
+            # The last line of the message, below the stack traces, has the
+            # cause.
             message = error.message.split(_WHERE)[0].strip()
             raise kind(message.rsplit("\n", 1)[-1]) from error
         return as_texts(
@@ -136,7 +140,7 @@ class Predictor:
         )
 
     def signatures(self) -> dict:
-        """See `client.Client.signatures`."""
+        """List the signatures; see `client.Client.signatures`."""
         return {
             name: (
                 _specs(function.structured_input_signature[1]),

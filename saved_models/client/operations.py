@@ -1,9 +1,10 @@
-"""Operations that an export may hold to run in this process.
+"""Check of the operations in a SavedModel, before they run in this process.
 
 A SavedModel is a program: its operations can read and write files. Exports of
-this package hold only operations in `ALLOWED`; others run only if the user
-trusts the SavedModel. TensorFlow can exchange functions by their attributes, so
-it gets only checked functions.
+this package only have operations in `ALLOWED`. A SavedModel with other
+operations runs only if the user trusts it. Attributes can make TensorFlow
+replace one function by another, so TensorFlow gets only functions that were
+checked.
 """
 
 import contextlib
@@ -18,8 +19,8 @@ from data_pipeline.base.files import local_copy
 from data_pipeline.base.files import size_of
 from data_pipeline.base.limits import check_length
 
-# Operations that only compute: none reads or writes files, opens connections or
-# calls Python.
+# Operations that only compute. None of these operations reads or writes files,
+# opens connections or calls Python.
 ALLOWED = frozenset(
     """
     Abs Add AddN AddV2 All Any ArgMax ArgMin AsString Assert BatchMatMul
@@ -54,8 +55,8 @@ ALLOWED = frozenset(
     """.split()
 )
 
-# Allowed attributes of functions and of operations, besides the ones that an
-# operation declares. With others TensorFlow selects functions, kernels or
+# Allowed attributes of functions and of operations, besides the attributes that
+# an operation declares. Other attributes could select functions, kernels or
 # compilers.
 _FUNCTION_ATTRIBUTES = frozenset(
     ("_construction_context", "_input_shapes", "_noinline", "_XlaMustCompile")
@@ -67,8 +68,8 @@ _NODE_ATTRIBUTES = frozenset(
     _num_original_outputs _output_shapes _read_only_resource_inputs
     """.split()
 )
-# Names of classes of objects. TensorFlow makes objects of classes that other
-# packages have registered.
+# Allowed classes of objects in a SavedModel. TensorFlow would also make objects
+# of classes that other packages registered.
 _CLASSES = frozenset(
     """
     _generic_user_object signature_map tf.TrackableConstant
@@ -76,24 +77,25 @@ _CLASSES = frozenset(
     """.split()
 )
 
-# Size of the graphs alone: weights are in other files.
+# Maximum size of the graphs; weights are in other files.
 _MOST_BYTES = 2**28
 
 
 def check_operations(directory):
-    """Refuse a SavedModel with other operations than exports have.
+    """Refuse a SavedModel with operations that exports do not have.
 
-    Checked are the operations of all functions that can run when Python loads
-    or calls it. Functions that only its saver holds never run.
+    The check covers all functions that can run when Python loads or calls the
+    SavedModel. Functions that belong only to the saver never run.
 
     Args:
         directory: path of the SavedModel.
 
     Returns:
-        saved_model_pb2.SavedModel, without the unchecked functions.
+        saved_model_pb2.SavedModel with only the checked functions.
 
     Raises:
-        ValueError: if there are other operations; the message names them.
+        ValueError: if the SavedModel has other operations; the message lists
+            them.
     """
     file = as_path(directory) / "saved_model.pb"
     check_length(file, size_of(file), _MOST_BYTES)
@@ -127,14 +129,14 @@ def check_operations(directory):
 
 @contextlib.contextmanager
 def as_checked(saved, directory):
-    """Context with a directory to load a checked SavedModel from.
+    """Context with a temporary directory that contains a checked SavedModel.
 
     Args:
-        saved: saved_model_pb2.SavedModel, from `check_operations`.
+        saved: saved_model_pb2.SavedModel, the result of `check_operations`.
         directory: path of the original SavedModel.
 
     Yields:
-        pathlib.Path of a local directory, with the weights of `directory`.
+        pathlib.Path of a local directory with the weights of `directory`.
     """
     with (
         local_copy(directory / "variables") as weights,
@@ -147,13 +149,13 @@ def as_checked(saved, directory):
 
 
 def _listed(names):
-    """Names from an untrusted file, on one line."""
+    """List names from an untrusted file on one line."""
     shown = [x if x.isprintable() else repr(x) for x in sorted(names)[:20]]
     return ", ".join(shown + ["..."] * (len(names) > len(shown)))
 
 
 def _reached(library, objects):
-    """Functions that a SavedModel's objects can run, list of proto."""
+    """Find the functions that the objects can run, list of protos."""
     functions = {x.signature.name: x for x in library.function}
     waiting = list(objects.concrete_functions)
     for node in objects.nodes:
@@ -171,7 +173,7 @@ def _reached(library, objects):
 
 
 def _named_functions(node):
-    """Functions that the attributes of an operation name, list of proto."""
+    """Find the functions in an operation's attributes, list of protos."""
     return [
         function
         for value in node.attr.values()
@@ -180,11 +182,11 @@ def _named_functions(node):
 
 
 def _names(functions, objects):
-    """Names that TensorFlow looks up, set of str.
+    """Find the names that TensorFlow looks up, set of str.
 
-    They are the names of operations, and of attributes and classes that exports
-    do not use. An operation with the name of a function counts as an operation:
-    TensorFlow calls the function by another name.
+    The names belong to operations, and to attributes and classes that exports
+    do not use. An operation that has the name of a function counts as an
+    operation, because TensorFlow calls the function by another name.
     """
     nodes = [node for function in functions for node in function.node_def]
     found = {node.op for node in nodes}
@@ -202,7 +204,7 @@ def _names(functions, objects):
     for node in nodes:
         private = {name for name in node.attr if name.startswith("_")}
         attributes |= private - _NODE_ATTRIBUTES
-        # Values that only the caller of a function gives.
+        # Exports have no functions whose attributes the caller sets.
         if any(x.attr for x in _named_functions(node)) or any(
             x.WhichOneof("value") == "placeholder" for x in node.attr.values()
         ):

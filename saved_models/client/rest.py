@@ -23,24 +23,26 @@ _DTYPES = {
     "DT_STRING": np.dtype(object),
 }
 _CHUNK = 1 << 16
-# Status codes after which another attempt may succeed, of TensorFlow Serving
-# (UNAVAILABLE is 503, RESOURCE_EXHAUSTED is 429) and of proxies in front of it.
+# Status codes after which another attempt may succeed. TensorFlow Serving sends
+# 503 (UNAVAILABLE) and 429 (RESOURCE_EXHAUSTED); proxies in front of the server
+# also send 502.
 _AWAY = (429, 502, 503)
 # TensorFlow Serving's status code for INTERNAL, UNIMPLEMENTED and so on.
 _FAILED = 500
-_INVALID = (400, 413)  # INVALID_ARGUMENT, and a proxy's for a long request
+_INVALID = (400, 413)  # INVALID_ARGUMENT; a proxy's refusal of long requests
 _TOO_LATE = 504  # DEADLINE_EXCEEDED
 
 
 class RestTransport:
-    """Connections to one model's URL.
+    """Connections to the URL of one model.
 
     Args:
         url: str, "http://HOST:PORT/v1/models/NAME", or https://.
-        ca_file: str or path of certificates in PEM, for https://, or None for
-            the system's.
-        headers: dict of str to str, sent with each request.
-        max_reply_bytes: int; larger replies are refused.
+        ca_file: str or path of a PEM file with certificates, for https://.
+            None: the system's certificates.
+        headers: dict of str to str, headers of each request.
+        max_reply_bytes: int, maximum size of a reply; larger replies are
+            refused.
     """
 
     def __init__(self, url, ca_file=None, headers=None, max_reply_bytes=2**28):
@@ -54,7 +56,7 @@ class RestTransport:
         self._pool.clear()
 
     def signatures(self, timeout):
-        """See `Client.signatures`."""
+        """Request the signatures; see `Client.signatures`."""
         reply = self._send("GET", f"{self._url}/metadata", None, timeout)
         try:
             found = reply["metadata"]["signature_def"]["signature_def"]
@@ -69,7 +71,7 @@ class RestTransport:
             ) from error
 
     def predict(self, inputs, signature, gives, timeout):
-        """Send arrays by columns; see `Client.predict`."""
+        """Run a signature; see `Client.predict`."""
         body = {
             "signature_name": signature,
             "inputs": {name: _to_json(array) for name, array in inputs.items()},
@@ -78,7 +80,7 @@ class RestTransport:
         if not isinstance(reply, dict) or "outputs" not in reply:
             raise RuntimeError(f"{self._url} gave no outputs.")
         outputs = reply["outputs"]
-        if len(gives) == 1:  # a single output has no name
+        if len(gives) == 1:  # the server omits a single output's name
             outputs = {next(iter(gives)): outputs}
         try:
             return {
@@ -92,7 +94,7 @@ class RestTransport:
             ) from error
 
     def _send(self, method, url, body, timeout):
-        """Send a request; return the reply's JSON, whole within `timeout`."""
+        """Send a request; return the JSON of the reply within `timeout`."""
         exchange = _Exchange(
             self._pool, method, url, body, self._headers, self._max_reply_bytes
         )
@@ -106,10 +108,10 @@ class RestTransport:
 
 
 class _Exchange:
-    """One request and its reply, in a thread that can be abandoned.
+    """One request with its reply, in a thread that can be abandoned.
 
-    Sockets limit the time per byte only: a server that sends a byte now and
-    then would make the client wait for ever.
+    Sockets only limit the time between bytes. A server that sends a byte now
+    and then would make the client wait for ever.
     """
 
     def __init__(self, pool, method, url, body, headers, max_bytes):
@@ -120,11 +122,11 @@ class _Exchange:
         self._found = None
 
     def run(self, timeout):
-        """Return the reply and its bytes.
+        """Send the request; return the reply and its bytes.
 
         Raises:
-            TimeoutError: if they did not come in time.
-            ConnectionError: if there is no connection, or it broke off.
+            TimeoutError: if the reply takes longer than `timeout`.
+            ConnectionError: if the connection fails or breaks off.
             RuntimeError: if the reply is too large.
         """
         self._end = time.monotonic() + timeout
@@ -148,8 +150,9 @@ class _Exchange:
     def _ask(self):
         pool, method, url, body, headers = self._request
         try:
-            # No retries here: `Client` retries, over REST and gRPC, within
-            # one time limit. A redirected POST would become a GET.
+            # No retries here, because `Client` retries for REST and gRPC within
+            # one time limit. No redirects, because a redirected POST would
+            # become a GET.
             reply = pool.request(
                 method,
                 url,
@@ -201,7 +204,7 @@ class _Exchange:
 
 
 def _refusal(url, reply, content):
-    """Exception for a failed request, of the same kind as for gRPC's codes."""
+    """Make the exception for a failed request, of the same type as in gRPC."""
     message = f"{url}: {reply.status}: {_message(content)}"
     if 300 <= reply.status < 400:
         place = reply.headers.get("Location", "elsewhere")
@@ -216,12 +219,12 @@ def _refusal(url, reply, content):
 
 
 def _pool(url, ca_file):
-    """Pool of connections, through the environment's proxy if it sets one."""
+    """Make a connection pool; use the proxy in the environment, if any."""
     parts = urllib3.util.parse_url(url)
     proxy = urllib.request.getproxies().get(parts.scheme)
     options = {"ca_certs": str(ca_file)} if ca_file else {}
     if proxy and not urllib.request.proxy_bypass(parts.host):
-        # Other clients read the variable like this.
+        # Other clients also assume http:// if the variable has no scheme.
         proxy = proxy if "://" in proxy else f"http://{proxy}"
         if auth := urllib3.util.parse_url(proxy).auth:
             login = base64.b64encode(urllib.parse.unquote(auth).encode())
@@ -274,7 +277,7 @@ def _from_json(value, dtype, shape):
     else:
         array = np.asarray(_to_bytes(value), object)
     if not array.size:
-        # An empty list of JSON has no inner sizes.
+        # An empty JSON list has no inner sizes.
         sizes = [*array.shape, *[0] * len(shape)][: len(shape)]
         sizes = [
             size if fixed < 0 else fixed

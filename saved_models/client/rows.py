@@ -1,7 +1,7 @@
-"""Rows of requests: read from files, checked, sent in batches.
+"""Rows of requests: readers of files, checks, and requests in batches.
 
-A row is a dict of a signature's input names to one value each: a text, a list
-of texts, or numbers.
+A row is a dict from the input names of a signature to values. A value is a
+text, a list of texts, or numbers.
 """
 
 import codecs
@@ -20,20 +20,21 @@ from saved_models.client.client import described
 from saved_models.client.client import inputs_of
 from saved_models.client.errors import InvalidRequest
 
-_MOST_SHOWN = 60  # characters of a value in a message
+_MOST_SHOWN = 60  # maximum characters of a value in a message
 
 
 def read_lines_or_table(file, columns=None):
-    """Read the texts of a file: its lines, or a column of a table.
+    """Read the texts in a file: its lines, or a column of a table.
 
     Args:
-        file: str, texts in UTF-8, one per line; or a table: .csv, .tsv, .jsonl
-            and other formats of `finetune`, perhaps in an archive.
-        columns: str or None, "text=review". Columns that are not given and
-            have no usual name are guessed.
+        file: str, path of texts in UTF-8, one per line; or of a table in .csv,
+            .tsv, .jsonl or another format of `finetune`, which may be in an
+            archive.
+        columns: str, names of columns such as "text=review", or None. Other
+            columns without a usual name are guessed.
 
     Returns:
-        (texts, guessed): list of str, and a dict of role to column, str, for
+        (texts, guessed): list of str, and a dict from role to column name for
         the guessed columns.
 
     Raises:
@@ -51,7 +52,7 @@ def read_lines_or_table(file, columns=None):
 
 
 def read_texts(file):
-    """Read the lines of a file, including blank ones.
+    """Read the lines of a file, including blank lines.
 
     Args:
         file: str or path of texts in UTF-8, one per line.
@@ -60,10 +61,11 @@ def read_texts(file):
         list of str.
 
     Raises:
-        ValueError: if it is not UTF-8.
+        ValueError: if the file is not UTF-8.
         OSError: if the file cannot be read.
     """
-    # Not `splitlines`: a text may contain U+2028 and the like.
+    # `splitlines` would also split at characters such as U+2028, which texts
+    # may contain.
     try:
         lines = re.split("\r\n|\n|\r", _content(file).decode())
     except UnicodeDecodeError as error:
@@ -74,24 +76,25 @@ def read_texts(file):
 
 
 def read_json_lines(file):
-    """Read the objects of a file.
+    """Read the JSON objects in a file, one per line.
 
     Args:
         file: str or path of JSON lines in UTF-8.
 
     Returns:
-        (rows, places): list of dict, None for a blank line before the last
-        object; and list of str, the place of each row.
+        (rows, places): list of dict, with None for a blank line before the last
+        object; and list of str, the file and line of each row.
 
     Raises:
-        ValueError: if a line is not a JSON object; the message names it.
+        ValueError: if a line is not a JSON object; the message names the line.
         OSError: if the file cannot be read.
     """
     rows, places = [], []
     content = _content(file).rstrip()
     if not content:
         return rows, places
-    # Not `splitlines`: JSON may contain U+2028 and the like.
+    # `splitlines` would also split at characters such as U+2028, which JSON may
+    # contain.
     for number, line in enumerate(content.split(b"\n"), start=1):
         places.append(f"{file}, line {number}")
         if not line.strip():
@@ -112,7 +115,7 @@ def read_json_lines(file):
 
 
 def _content(file):
-    """Bytes of a file without a byte order mark."""
+    """Read the bytes of a file, without a byte order mark."""
     return as_path(file).read_bytes().removeprefix(codecs.BOM_UTF8)
 
 
@@ -120,15 +123,15 @@ def check_rows(rows, places, signatures, signature):
     """Refuse rows that do not fit a signature.
 
     Args:
-        rows: list of dict, or None for a blank line.
-        places: list of str, the place of each row.
-        signatures: dict, see `Client.signatures`.
+        rows: list of dict, with None for a blank line.
+        places: list of str, the file and line of each row.
+        signatures: dict, the result of `Client.signatures`.
         signature: str.
 
     Raises:
-        ValueError: if there is no such signature; if a row lacks an input, or
-            has an unknown input or one of another kind. Then the message
-            begins with its place.
+        ValueError: if the signature does not exist; or if a row lacks an input,
+            or has an unknown input or a value of another type. The message then
+            begins with the row's place.
     """
     takes = inputs_of(signatures, signature)
     for row, place in zip(rows, places, strict=True):
@@ -180,7 +183,7 @@ def _check_value(name, value, dtype, sizes):
 
 
 def _shape(value, dtype):
-    """Sizes of nested lists; ValueError if values do not fit."""
+    """Find the sizes of nested lists; ValueError if values do not fit."""
     if not isinstance(value, list):
         if not _fits(value, dtype):
             raise ValueError(f"{_shown(value)} is not {described(dtype, 0)}")
@@ -197,7 +200,7 @@ def _fits(value, dtype):
     if dtype.kind == "b" or isinstance(value, bool):
         return dtype.kind == "b" and isinstance(value, bool)
     if dtype.kind == "f":
-        # NaN gives False too.
+        # The comparison is also False for NaN.
         largest = float(np.finfo(dtype).max)
         return isinstance(value, (int, float)) and abs(value) <= largest
     limits = np.iinfo(dtype)
@@ -205,7 +208,7 @@ def _fits(value, dtype):
 
 
 def _is_utf8(text):
-    """Whether UTF-8 can encode a text; JSON allows lone surrogates."""
+    """Whether UTF-8 can encode a text; JSON may have lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -219,23 +222,24 @@ def _shown(value):
 
 
 def ask_rows(export, rows, signature, batch_size=32, places=None):
-    """Predict all rows, in batches of consecutive rows of one shape.
+    """Compute answers for all rows, in batches of adjacent rows of one shape.
 
     Args:
         export: Predictor or Client.
-        rows: list of dict of the signature's inputs, or None for a blank line.
+        rows: list of dict of the signature's inputs, with None for a blank
+            line.
         signature: str.
-        batch_size: int, most rows per request. Default 32.
-        places: list of str, the place of each row.
+        batch_size: int, maximum number of rows per request. Default 32.
+        places: list of str, the file and line of each row.
 
     Yields:
-        dict of output name to NumPy array or scalar, one answer per row, in
-        order; texts are str. A blank line, or a row that the export refuses,
-        gives a ValueError that names its place.
+        one answer per row, in order: dict from output name to NumPy array or
+        scalar; texts are str. For a blank line or a refused row, the answer is
+        a ValueError whose message names the row's place.
 
     Raises:
-        ValueError: if `batch_size` is less than 1, or all rows are refused, for
-            example without authorization.
+        ValueError: if `batch_size` is below 1, or the export refuses all rows,
+            for example without authorization.
     """
     if batch_size < 1:
         raise ValueError(
@@ -250,7 +254,7 @@ def ask_rows(export, rows, signature, batch_size=32, places=None):
 
 
 def _ask(export, rows, signature, places):
-    """Answers to rows of one shape, list of dict and ValueError."""
+    """Compute answers to rows of one shape: list of dict or ValueError."""
     if rows[0] is None:
         return [ValueError(f"{place}: the line is blank.") for place in places]
     inputs = {name: [row[name] for row in rows] for name in rows[0]}
@@ -259,7 +263,7 @@ def _ask(export, rows, signature, places):
     except InvalidRequest as error:
         if len(rows) == 1:
             return [ValueError(f"{places[0]}: {error}")]
-        # One of the rows caused the error.
+        # At least one row caused the error, so try each row by itself.
         return [
             answer
             for row, place in zip(rows, places, strict=True)
@@ -272,7 +276,7 @@ def _ask(export, rows, signature, places):
 
 
 def _batches(rows, batch_size):
-    """Lists of numbers of rows."""
+    """Divide rows into batches: lists of row numbers."""
 
     def shapes(number):
         row = rows[number]

@@ -1,14 +1,14 @@
-"""Signatures of an export, by the class of its model.
+"""Signatures of an export, chosen by the class of the model.
 
-Only TensorFlow's own ops and SentencePiece's are used, so that TensorFlow
-Serving and the C runtime load an export without this library.
+Signatures use only the ops of TensorFlow and SentencePiece, so that TensorFlow
+Serving and the C runtime can load an export without this library.
 """
 
 import importlib
 
 import keras
 
-# class of the model -> class of its signatures
+# From the class of a model to the class of its signatures.
 SIGNATURES = {
     "XLNetPretrainer": "fill_in.PretrainerSignatures",
     "XLNetBackbone": "embedding.EmbeddingSignatures",
@@ -28,8 +28,8 @@ def signatures_for(model):
     """Find the class of a model's signatures.
 
     Args:
-        model: a backbone or a task; a subclass has the signatures of its
-            nearest class that has some.
+        model: a backbone or a task. A subclass has the signatures of its
+            nearest base class in `SIGNATURES`.
 
     Returns:
         subclass of `ModelSignatures`.

@@ -1,8 +1,8 @@
-"""Base of the signatures of all models and tasks.
+"""Base classes of the signatures of models and tasks.
 
-`SIGNATURES` in this folder's `__init__.py` maps each model to the file of its
-signatures: `texts`, `choices`, `tokens`, `questions`, `seq2seq`, `embedding`,
-and `fill_in` with `generate`.
+`SIGNATURES` in `__init__.py` of this folder maps each model class to its
+signatures. They are in the files `texts`, `choices`, `tokens`, `questions`,
+`seq2seq`, `embedding`, and `fill_in` with `generate`.
 
 Shapes: N rows of a request, R sequences, T tokens.
 """
@@ -24,29 +24,30 @@ from saved_models.signatures.signature import id_meaning
 
 
 class ModelSignatures(tf.Module):
-    """Base of the signatures of all models.
+    """Base class of the signatures of all models.
 
-    A subclass implements `signatures()`. Its functions make features and call
-    `self._run(function, features)`, where `function` computes with
-    `self._backbone` and `self._model`.
+    A subclass implements `signatures()`. The functions of these signatures make
+    features and call `self._run(function, features)`. The argument `function`
+    computes outputs with `self._backbone` and `self._model`.
 
     Args:
         model: a backbone or a task.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings, with a `sequence_length`.
-        served: object that runs the model. Default None: a ServedModel of it.
+        served: object that computes the model. Default None: a ServedModel of
+            the model.
     """
 
-    reads_windows = False  # whether long texts are cut, see `ExportSettings`
-    # Whether rows of different requests can share a batch; except for texts,
-    # they must have one shape.
+    reads_windows = False  # whether `window_stride` is allowed
+    # Whether a server may join rows of different requests in a batch. Rows of
+    # texts always fit; other rows must have equal shapes.
     joins_requests = True
 
     def __init__(self, model, tokenizer, settings, served=None):
         super().__init__()
         self._settings = settings
         self._served = served or ServedModel(model, settings.weight_precision)
-        # tf.Module finds variables in lists, but not in Keras 3 models.
+        # tf.Module finds variables in this list, but not in Keras 3 models.
         self._model_variables = self._served.variables
         self._words = _Words(tokenizer)
         self._tokenizer = self._make_tokenizer(model, tokenizer)
@@ -66,7 +67,7 @@ class ModelSignatures(tf.Module):
 
     @property
     def num_parameters(self):
-        """Number of the model's weights, int."""
+        """Number of the model's parameters."""
         return self._served.num_parameters
 
     @property
@@ -78,7 +79,7 @@ class ModelSignatures(tf.Module):
         return LAYOUTS[self._served.config.layout]
 
     def _id_meaning(self, **arguments):
-        """See `id_meaning`."""
+        """Describe the inputs of token ids; see `id_meaning`."""
         return id_meaning(self._layout, **arguments)
 
     @property
@@ -86,18 +87,18 @@ class ModelSignatures(tf.Module):
         return self._served.backbone
 
     def signatures(self):
-        """The named signatures, `serving_default` among them.
+        """Make the signatures by name; one name is `serving_default`.
 
         Returns:
-            dict of str to Signature.
+            dict from name to Signature.
         """
         raise NotImplementedError
 
     def traced(self):
-        """The signatures with the functions to save.
+        """Trace the functions of all signatures for the export.
 
         Returns:
-            dict of str to (Signature, concrete function).
+            dict from name to (Signature, concrete function).
         """
         signatures, functions = self.signatures(), {}
         for signature in signatures.values():
@@ -110,7 +111,7 @@ class ModelSignatures(tf.Module):
         }
 
     def forward(self, features):
-        """Compute the outputs of the model, as another runtime can too.
+        """Compute the model's outputs from features, for another runtime.
 
         Args:
             features: dict of int32 tensors [R, T], or [R].
@@ -121,19 +122,19 @@ class ModelSignatures(tf.Module):
         raise NotImplementedError
 
     def network(self):
-        """Trace `forward`.
+        """Trace `forward` as a function of token ids, for another runtime.
 
         Returns:
-            concrete function of the inputs of ready ids.
+            concrete function whose inputs are token ids.
 
         Raises:
-            ValueError: if the model has no such inputs.
+            ValueError: if the model has no signature for token ids.
         """
         signatures = self.signatures()
         ids_signature = signatures.get("ids") or signatures.get("embed_ids")
         if ids_signature is None:
             raise ValueError(
-                "the runtime openvino answers for tasks that read ids and for "
+                "the runtime openvino is for tasks that read ids and for "
                 f"embeddings, not for {type(self._model).__name__}: leave "
                 "--runtime out."
             )
@@ -150,13 +151,13 @@ class ModelSignatures(tf.Module):
     def _run(
         self, function, features, of_tokens=(), minimum=0, are_windows=False
     ):
-        """Compute `function(features)` in the shapes of the settings.
+        """Compute `function(features)` with shapes as in the settings.
 
         Args:
             function: callable from features to a dict of tensors [N, ...].
             features: dict of tensors [N, ...].
             of_tokens: names of outputs whose second axis is T.
-            minimum: int, least number of tokens for the function.
+            minimum: int, minimum number of tokens that the function needs.
             are_windows: bool, whether rows are windows of longer texts.
 
         Returns:
@@ -172,7 +173,7 @@ class ModelSignatures(tf.Module):
         return self._forward(step, features, of_tokens, minimum)
 
     def _check_tokens(self, count, num_tokens):
-        """Operation that refuses too many sequences of `num_tokens` tokens."""
+        """Make an op that refuses too many sequences of `num_tokens` tokens."""
         return at_most(
             count * num_tokens,
             self._settings.max_request_tokens,
@@ -180,16 +181,16 @@ class ModelSignatures(tf.Module):
         )
 
     def _check_windows(self, count, num_tokens):
-        """Operation that refuses too many windows of any length."""
+        """Make an op that refuses too many windows of any length."""
         return at_most(
             count, self._settings.max_request_windows, "windows in a request"
         )
 
     def _checked(self, features):
-        """Check the features of a request of token ids and return them.
+        """Check the features in a request of token ids, and return them.
 
         Args:
-            features: dict of int32 [N, T], `token_ids` among them.
+            features: dict of int32 [N, T], with `token_ids`.
         """
         token_ids = features["token_ids"]
         vocabulary_size = self._served.config.vocabulary_size
@@ -226,10 +227,10 @@ class ModelSignatures(tf.Module):
                 )
             )
         features = after(checks, features)
-        if "padding_mask" in features:  # any value but 0 marks a token
+        if "padding_mask" in features:  # any value except 0 marks a token
             mask = features["padding_mask"]
             features["padding_mask"] = tf.cast(mask != 0, mask.dtype)
-        # A reshape needs a column.
+        # A reshape needs at least one column.
         missing = tf.maximum(1 - shape[1], 0)
         return {
             name: tf.pad(x, [[0, 0], [0, missing]]) if name in IDS else x
@@ -237,15 +238,16 @@ class ModelSignatures(tf.Module):
         }
 
     def _lengths(self):
-        """Sequence lengths of the warm-up: all buckets, or one short length."""
+        """Sequence lengths of warm-up requests: all buckets, or a short one."""
         return self._settings.seq_length_buckets or (
             min(8, self._settings.sequence_length),
         )
 
     def _batches(self):
-        """Numbers of rows of the warm-up requests.
+        """Numbers of rows in the warm-up requests.
 
-        One number; with XLA all, since it compiles each number of rows anew.
+        This is one number. With XLA all numbers are needed, because XLA
+        compiles each number of rows separately.
         """
         batches = [1]
         if self._settings.jit_compile:
@@ -257,18 +259,18 @@ class ModelSignatures(tf.Module):
         return batches
 
     def _examples(self, shown, filled, num_symbols, begin=()):
-        """Requests of raw strings: `shown`, then one for each bucket.
+        """Make example requests: `shown`, then a request for each bucket.
 
         Args:
-            shown: dict of name to str or list of str, the row of the model
-                card.
-            filled: str, name of the input that fills a bucket; all others are
-                empty.
+            shown: dict from input name to str or list of str, the example in
+                the model card.
+            filled: str, name of the input whose text fills a bucket. All other
+                inputs are empty.
             num_symbols: int, number of tokens that the signature adds.
-            begin: list of str, words of one token at the begin of `filled`.
+            begin: list of str, words of one token at the beginning of `filled`.
 
         Returns:
-            list of dicts of name to array.
+            list of dicts from input name to array.
         """
         requests = [shown]
         lengths = self._lengths()
@@ -286,7 +288,7 @@ class ModelSignatures(tf.Module):
         ]
 
     def _example_ids(self):
-        """Requests of ready ids [N, T] without padding."""
+        """Make example requests of token ids [N, T] without padding."""
         examples = []
         for length in self._lengths():
             for rows in self._batches():
@@ -302,16 +304,15 @@ class ModelSignatures(tf.Module):
 
 
 def preprocessor_for(model, tokenizer, settings):
-    """Preprocessor of a task for an export.
+    """Make the preprocessor of an export from the preprocessor of a task.
 
     Args:
-        model: a task, perhaps without a preprocessor.
+        model: a task, with or without a preprocessor.
         tokenizer: data_pipeline Tokenizer.
-        settings: ExportSettings, whose lengths replace the preprocessor's.
+        settings: ExportSettings; their lengths replace the preprocessor's.
 
     Returns:
-        Preprocessor of the tokenizer; a batch is as wide as its longest
-        sequence.
+        Preprocessor with the tokenizer, which pads to the longest sequence.
     """
     preprocessor = model.preprocessor
     if preprocessor is None:
@@ -322,20 +323,20 @@ def preprocessor_for(model, tokenizer, settings):
     given = {name: getattr(settings, name) for name in names}
     given = {name: value for name, value in given.items() if value is not None}
     preprocessor = preprocessor.with_settings(**given, pad_to_longest=True)
-    # A model may have been saved with another tokenizer, or without one.
+    # The model's preprocessor may have another tokenizer, or be missing.
     return type(preprocessor)(tokenizer, **preprocessor.settings())
 
 
 class TaskSignatures(ModelSignatures):
-    """Base of the signatures of the tasks.
+    """Base class of the signatures of tasks.
 
-    The task's own preprocessor makes the features, with the sequence length of
-    the export; batches are as wide as their longest sequence.
+    The task's preprocessor makes the features, with the sequence length of the
+    export. Batches are padded to their longest sequence.
 
     Args: see `ModelSignatures`.
 
     Attributes:
-        output: name of the model's output, if it is one tensor.
+        output: name of the model's output, if the output is one tensor.
     """
 
     output = "logits"
@@ -347,7 +348,8 @@ class TaskSignatures(ModelSignatures):
     def _make_tokenizer(self, model, tokenizer):
         self._preprocessor = preprocessor_for(model, tokenizer, self._settings)
         self._preprocessor.check_size = self._check_tokens
-        # Not the shared one: the export would keep all its traced functions.
+        # A shared tokenizer would make the export store all functions that were
+        # traced with it.
         self._preprocessor.graph_tokenizer = GraphTokenizer(tokenizer)
         return self._preprocessor.graph_tokenizer
 
@@ -361,11 +363,11 @@ class TaskSignatures(ModelSignatures):
         return ForwardPass(self._settings, fillers, pad_side)
 
     def _outputs(self, features, minimum=0, are_windows=False):
-        """Outputs of the model for sequences.
+        """Compute the outputs of the model for sequences.
 
         Args:
-            features: dict of int32 [R, T], and others [R].
-            minimum: int, least number of tokens for the model.
+            features: dict of int32 [R, T] or [R].
+            minimum: int, minimum number of tokens that the model needs.
             are_windows: see `_run`.
 
         Returns:
@@ -381,7 +383,7 @@ class TaskSignatures(ModelSignatures):
 
 
 class _Words:
-    """Maker of texts with a given number of tokens."""
+    """Generator of texts with a given number of tokens, for examples."""
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer
@@ -390,10 +392,10 @@ class _Words:
         self._word = next((w for w in words if self._count(w) == 1), "a")
 
     def _count(self, word):
-        """Number of tokens of a word in a row of the same word."""
+        """Count the tokens of a word when the word is repeated."""
         twice = self._tokenizer.encode(f"{word} {word} {word}")
         return len(twice) - len(self._tokenizer.encode(f"{word} {word}"))
 
     def words(self, num_tokens):
-        """Words with `num_tokens` tokens in all, or a few less."""
+        """Make a list of words with at most `num_tokens` tokens in total."""
         return [self._word] * (num_tokens // max(1, self._count(self._word)))

@@ -1,22 +1,22 @@
-"""Checks of requests; a server reports failures as invalid arguments."""
+"""Checks of requests; a failed check is an invalid argument for a server."""
 
 import tensorflow as tf
 
 
 def at_most(size, limit, of_what):
-    """Operation that refuses sizes above a limit.
+    """Make an op that refuses a size above a limit.
 
     Args:
         size: int tensor [].
-        limit: int.
-        of_what: str, name of the counted units.
+        limit: int, maximum size.
+        of_what: str, name of the counted things, for the message.
     """
     message = f"there may be at most {limit} {of_what}. Received:"
     return tf.debugging.Assert(size <= limit, [message, size])
 
 
 def of_bytes(inputs, limit):
-    """Return the inputs; refuse texts with more bytes together."""
+    """Return the inputs; refuse texts with too many bytes together."""
     sizes = [
         tf.reduce_sum(tf.cast(tf.strings.length(x), tf.int64))
         for x in inputs.values()
@@ -29,16 +29,17 @@ def of_bytes(inputs, limit):
 
 
 def after(checks, features):
-    """Make reads of features wait until the checks have passed."""
+    """Make the use of features wait until the checks have passed."""
     with tf.control_dependencies(checks):
         return {name: tf.identity(value) for name, value in features.items()}
 
 
 def same_rows(**tensors):
-    """Return the tensors; refuse different numbers of rows.
+    """Return the tensors; refuse tensors with different numbers of rows.
 
     Args:
-        **tensors: the first one's number of rows is the expected one.
+        **tensors: tensors by name. The first tensor has the expected number of
+            rows.
 
     Returns:
         list of tensors.

@@ -1,4 +1,4 @@
-"""Options of questions, and documents of queries.
+"""Signatures of multiple choice and of ranking.
 
 Shapes: N questions or queries, O options or documents, T tokens.
 """
@@ -20,22 +20,22 @@ _CHOICE_MEANING = {
     "question": "string [N], UTF-8",
     "options": "string [N, O], UTF-8",
     "answer": "int32 [N], number of the likeliest option, from 0",
-    "option": "string [N], that option",
+    "option": "string [N], text of the likeliest option",
     "scores": "float32 [N, O], probabilities of the options",
     "logits": "float32 [N, O]",
 }
 _RANKING_MEANING = {
     "query": "string [N], UTF-8",
-    "documents": "string [N, O], UTF-8, '' where a query has fewer",
+    "documents": "string [N, O], UTF-8, '' for no document",
     "scores": "float32 [N, O], logits; -1e30 for no document",
-    "order": "int32 [N, O], numbers of the documents, best first, from 0",
+    "order": "int32 [N, O], numbers of the documents from 0, best first",
 }
 
 
 class _ManySignatures(TaskSignatures):
-    """Several sequences per row, each scored by itself."""
+    """Base of signatures with several sequences per row, scored one by one."""
 
-    joins_requests = False  # their numbers of sequences differ
+    joins_requests = False  # rows have different numbers of sequences
 
     def _meaning(self, meaning):
         return meaning | self._id_meaning(
@@ -46,12 +46,12 @@ class _ManySignatures(TaskSignatures):
         )
 
     def _call(self, features):
-        # Each sequence is a question with one option.
+        # Each example has one sequence per row.
         features = {name: value[:, None] for name, value in features.items()}
         return self._model(features, training=False)[:, 0]
 
     def _scores(self, features):
-        """Logits [N, O] of features [N, O, T]."""
+        """Compute logits [N, O] from features [N, O, T]."""
         shape = tf.shape(features["token_ids"])
         flat = [shape[0] * shape[1], shape[2]]
         features = {name: tf.reshape(features[name], flat) for name in IDS}
@@ -59,13 +59,14 @@ class _ManySignatures(TaskSignatures):
         return tf.reshape(scores, shape[:2])
 
     def _scores_of_ids(self, token_ids, segment_ids, padding_mask):
-        """Logits [N, O] of ready ids [N, O, T]."""
+        """Compute logits [N, O] from token ids [N, O, T]."""
         features = {
             "token_ids": token_ids,
             "segment_ids": segment_ids,
             "padding_mask": padding_mask,
         }
-        # Check before `_scores` reshapes them to one shape.
+        # Check the shapes here, because `_scores` reshapes all inputs to one
+        # shape.
         checks = [
             tf.debugging.assert_equal(
                 tf.shape(value),
@@ -84,7 +85,7 @@ class _ManySignatures(TaskSignatures):
 
 
 class ChoiceSignatures(_ManySignatures):
-    """Answers to questions about contexts: one of several options.
+    """Signatures of multiple choice: the option that answers a question.
 
     Args:
         model: XLNetMultipleChoice.
@@ -102,8 +103,8 @@ class ChoiceSignatures(_ManySignatures):
             "serving_default": Signature(
                 self.choose,
                 string_specs(context=1, question=1, options=2),
-                "The option that answers each question; a context that is too "
-                "long loses its end.",
+                "The option that answers each question; a long context is "
+                "truncated at the end.",
                 self._meaning(_CHOICE_MEANING),
                 self._examples(shown, "context", 3),
             ),
@@ -118,12 +119,12 @@ class ChoiceSignatures(_ManySignatures):
         }
 
     def choose(self, context, question, options):
-        """Most likely option of each question.
+        """Find the likeliest option of each question.
 
         Args:
             context: string [N].
             question: string [N].
-            options: string [N, O], at least one.
+            options: string [N, O], at least one option per question.
 
         Returns:
             dict: `answer` int32 [N], `option` string [N], `scores` float32
@@ -139,15 +140,16 @@ class ChoiceSignatures(_ManySignatures):
         x = {"context": context, "question": question, "options": options}
         x = after([check, self._check_joined(question, options)], x)
         scores = self._scores(self._preprocessor.features(x))
-        # The shape is known without a row, too.
+        # With a reshape, the shape is also known for a request without rows.
         answers = self._answer(tf.reshape(scores, tf.shape(x["options"])))
         option = tf.gather(options, answers["answer"], batch_dims=1)
         return {**answers, "option": option}
 
     def _check_joined(self, question, options):
-        """Operation that refuses too long questions with their options.
+        """Make an op that refuses too many bytes of questions with options.
 
-        Each option is joined to its question, or put in each `_` of it.
+        Each option is appended to its question, or replaces each `_` in the
+        question.
         """
         length = tf.strings.length(question)
         without_blanks = tf.strings.regex_replace(question, "_", "")
@@ -163,7 +165,7 @@ class ChoiceSignatures(_ManySignatures):
         )
 
     def ids(self, token_ids, segment_ids, padding_mask):
-        """Scores of ready ids, int32 [N, O, T] each."""
+        """Compute scores from token ids, int32 [N, O, T] each."""
         logits = self._scores_of_ids(token_ids, segment_ids, padding_mask)
         return {**self._answer(logits), "logits": logits}
 
@@ -175,7 +177,7 @@ class ChoiceSignatures(_ManySignatures):
 
 
 class RankerSignatures(_ManySignatures):
-    """Scores and order of the documents of queries.
+    """Signatures of ranking: scores and order of a query's documents.
 
     Args:
         model: XLNetRanker.
@@ -192,8 +194,8 @@ class RankerSignatures(_ManySignatures):
             "serving_default": Signature(
                 self.rank,
                 string_specs(query=1, documents=2),
-                "How well documents answer their query; what is too long "
-                "loses its end.",
+                "Scores of documents as answers to their query; long texts "
+                "are truncated at the end.",
                 self._meaning(_RANKING_MEANING),
                 self._examples(shown, "query", 3),
             ),
@@ -208,11 +210,11 @@ class RankerSignatures(_ManySignatures):
         }
 
     def rank(self, query, documents):
-        """Scores of the documents of each query.
+        """Compute the scores of the documents of each query.
 
         Args:
             query: string [N].
-            documents: string [N, O], "" where a query has fewer.
+            documents: string [N, O], "" for no document.
 
         Returns:
             dict: `scores` float32 [N, O], `order` int32 [N, O].
@@ -220,12 +222,13 @@ class RankerSignatures(_ManySignatures):
         documents, query = same_rows(documents=documents, query=query)
         x = {"query": query, "documents": documents}
         scores = self._scores(self._preprocessor.features(x))
-        # The shape is known without a row or a document, too.
+        # With a reshape, the shape is also known for a request without rows or
+        # documents.
         scores = tf.reshape(scores, tf.shape(documents))
         return self._answer(tf.where(documents == "", _FILLER_SCORE, scores))
 
     def ids(self, token_ids, segment_ids, padding_mask):
-        """Scores of ready ids, int32 [N, O, T] each."""
+        """Compute scores from token ids, int32 [N, O, T] each."""
         return self._answer(
             self._scores_of_ids(token_ids, segment_ids, padding_mask)
         )

@@ -1,6 +1,7 @@
-"""Embeddings of raw text, ids and the segments of long documents.
+"""Signatures of embeddings: of raw text, token ids and long documents.
 
-A client keeps the memory of a document and sends it with the next segment.
+A client receives the memory of a document, and sends the memory with the
+document's next segment.
 
 Shapes: N texts or documents, T tokens, D model dim, L layers, M memory length.
 """
@@ -39,7 +40,7 @@ _MEANING = {
 
 
 class EmbeddingSignatures(ModelSignatures):
-    """`embed`, `embed_ids`, `document_segment` and `document_segment_ids`."""
+    """Signatures `embed`, `document_segment`, and both for token ids."""
 
     def signatures(self):
         signatures = self._embedding_signatures()
@@ -116,15 +117,16 @@ class EmbeddingSignatures(ModelSignatures):
         }
 
     def embed(self, text):
-        """Contextual embeddings of raw text.
+        """Compute contextual embeddings of raw text.
 
         Args:
             text: string [N], UTF-8.
 
         Returns:
-            dict: `embeddings` float32 [N, T, D], the content stream;
-            `mean_embedding` float32 [N, D] over real tokens; `token_ids` int32
-            and `padding_mask` int32, 1 = a real token, both [N, T].
+            dict of tensors. `embeddings` float32 [N, T, D] is the content
+            stream, and `mean_embedding` float32 [N, D] the mean over real
+            tokens. `token_ids` is int32 [N, T], and `padding_mask` int32 [N,
+            T], 1 = a real token.
         """
         features = self._text_features(self._tokenizer(text))
         return {
@@ -134,7 +136,7 @@ class EmbeddingSignatures(ModelSignatures):
         }
 
     def embed_ids(self, token_ids, segment_ids, padding_mask):
-        """Contextual embeddings of ready ids, int32 [N, T] each."""
+        """Compute contextual embeddings of token ids, int32 [N, T] each."""
         features = {
             "token_ids": token_ids,
             "segment_ids": segment_ids,
@@ -143,16 +145,16 @@ class EmbeddingSignatures(ModelSignatures):
         return self._embeddings(self._checked(features))
 
     def document_segment(self, text, memories, memory_mask):
-        """Embeddings of the next segment of each document.
+        """Compute embeddings of the next segment of each document.
 
         Args:
             text: string [N], UTF-8; an empty text leaves the memory unchanged.
-            memories: float32 [N, L, M, D].
-            memory_mask: int32 [N, M], 1 = a real remembered token.
+            memories: float32 [N, L, M, D], memories of earlier segments.
+            memory_mask: int32 [N, M], 1 = a real token in memory.
 
         Returns:
-            dict: as `embed`; `memories` and `memory_mask` for the next segment;
-            `dropped_tokens` int32 [N].
+            dict as for `embed`, with `memories` and `memory_mask` for the next
+            segment, and `dropped_tokens` int32 [N].
         """
         ids = self._tokenizer(text)
         kept = ids[:, : self._settings.sequence_length]
@@ -169,11 +171,12 @@ class EmbeddingSignatures(ModelSignatures):
     def document_segment_ids(
         self, token_ids, padding_mask, memories, memory_mask
     ):
-        """Same as `document_segment`, for token ids padded on the right."""
+        """Compute `document_segment` from token ids padded on the right."""
         features = {"token_ids": token_ids, "padding_mask": padding_mask}
         features = self._checked(features)
         mask = features["padding_mask"]
-        # Padding between memory and text would add to their distance.
+        # Padding on the left would increase the distance between memory and
+        # text.
         check = tf.debugging.Assert(
             tf.reduce_all(mask[:, 1:] <= mask[:, :-1]),
             ["`padding_mask` must be 1s and then 0s. Received:", mask],
@@ -195,7 +198,8 @@ class EmbeddingSignatures(ModelSignatures):
             )
         ]
         features = {
-            # No segment_ids: text and memory are one segment.
+            # There are no segment_ids, because text and memory have one segment
+            # id.
             "token_ids": features["token_ids"],
             "padding_mask": features["padding_mask"],
             "memories": memories,
@@ -224,12 +228,12 @@ class EmbeddingSignatures(ModelSignatures):
         return self._run(self.forward, features, ["embeddings"])
 
     def _text_features(self, ids):
-        """Ragged ids -> features of `[ids sep cls]` or `[cls ids sep]`."""
+        """Make features of ragged ids with symbols, in the model's layout."""
         length = self._settings.sequence_length
         return self._padded(with_ends(ids, length, self._layout), minimum=2)
 
     def _padded(self, ids, minimum=1):
-        """Ragged ids -> features; too many are refused before padding."""
+        """Make features of ragged ids; refuse too many before padding."""
         check = self._check_tokens(ids.nrows(), ids.bounding_shape(axis=1))
         with tf.control_dependencies([check]):
             ids = tf.identity(ids)
@@ -247,16 +251,18 @@ def _pooled(content, padding_mask):
 
 
 def padded(ids, minimum=1, layout=LAYOUTS["xlnet"]):
-    """Ragged ids -> features, padded on the right.
+    """Make features of ragged ids, padded on the right.
 
     Args:
         ids: int32 ragged tensor [N, (T)].
-        minimum: int, the least number of columns: a reshape needs one.
+        minimum: int, minimum number of columns. Default 1, because a reshape
+            needs a column.
         layout: Layout.
 
     Returns:
-        dict of int32 [N, T]: `token_ids`, `segment_ids` (the layout's segment
-        for [CLS], as in pretraining, else 0), `padding_mask`.
+        dict of int32 [N, T]: `token_ids`, `padding_mask` and `segment_ids`,
+        which are 0 except for [CLS]. As in pretraining, [CLS] has the layout's
+        own segment id.
     """
     token_ids = ids.to_tensor()
     missing = tf.maximum(minimum - tf.shape(token_ids)[1], 0)
@@ -273,7 +279,7 @@ def padded(ids, minimum=1, layout=LAYOUTS["xlnet"]):
 
 
 def with_ends(ids, sequence_length, layout=LAYOUTS["xlnet"]):
-    """Ragged ids with [SEP] and [CLS], at most `sequence_length` tokens."""
+    """Add [SEP] and [CLS] to ragged ids, at most `sequence_length` tokens."""
     ids = ids[:, : sequence_length - 2]
     parts = [ids, _symbols(ids, SEP_ID)]
     parts.insert(0 if layout.class_first else 2, _symbols(ids, CLS_ID))
@@ -281,20 +287,20 @@ def with_ends(ids, sequence_length, layout=LAYOUTS["xlnet"]):
 
 
 def _symbols(ids, symbol):
-    """Column of one symbol per row, ragged [N, (1)]."""
+    """Make a column with one symbol per row, ragged [N, (1)]."""
     symbols = tf.fill([ids.nrows(out_type=tf.int32), 1], symbol)
     return tf.RaggedTensor.from_tensor(symbols)
 
 
 def read_memory(memories, memory_mask):
-    """Convert the memory of a request to features of the backbone.
+    """Convert the memory in a request to features of the backbone.
 
     Args:
-        memories: float32 [N, L, M, D].
-        memory_mask: int32 [N, M], 1 = a real remembered token.
+        memories: float32 [N, L, M, D], memories of earlier segments.
+        memory_mask: int32 [N, M], 1 = a real token in memory.
 
     Returns:
-        dict: `memories`, L tensors [N, M, D]; `memory_mask` bool [N, M].
+        dict of `memories`, L tensors [N, M, D], and `memory_mask` bool [N, M].
     """
     return {
         "memories": tuple(tf.unstack(memories, axis=1)),
@@ -303,19 +309,20 @@ def read_memory(memories, memory_mask):
 
 
 def last_real(memories, memory_mask, memory_length):
-    """Move the last real states of each document to the end.
+    """Keep the last real states of each document, moved to the end.
 
-    Then later segments do not attend to padding and distances do not count it,
-    so the answers for a document do not depend on the rest of the batch.
+    After this, no padding is between the states. So later segments do not
+    attend to padding, distances do not include it, and the answers for a
+    document do not depend on the rest of the batch.
 
     Args:
-        memories: L tensors [N, M + T, D], states of the memory and of this
+        memories: L tensors [N, M + T, D], states of the memory and of the
             segment.
         memory_mask: bool [N, M + T].
         memory_length: int, M.
 
     Returns:
-        dict: `memories` float32 [N, L, M, D], zeros without a state;
+        dict of `memories` float32 [N, L, M, D], zeros for no state, and
         `memory_mask` int32 [N, M].
     """
     real = tf.cast(memory_mask, tf.int32)
@@ -324,7 +331,7 @@ def last_real(memories, memory_mask, memory_length):
     states = tf.stack([tf.cast(m, tf.float32) for m in memories], axis=1)
     states = tf.gather(states, order[:, None], axis=2, batch_dims=1)[:, :, 0]
     states *= tf.cast(mask, tf.float32)[:, None, :, None]
-    # The memory had M states before, so there are at least M now.
+    # There are M + T states, so the number is at least M.
     states = tf.ensure_shape(states, [None, None, memory_length, None])
     mask = tf.ensure_shape(mask, [None, memory_length])
     return {"memories": states, "memory_mask": mask}

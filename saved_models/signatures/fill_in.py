@@ -1,4 +1,4 @@
-"""Fill in blanks with a pretrained model, beside its embeddings.
+"""Signatures of a pretrained model: fill in blanks, and embeddings.
 
 Shapes: N texts, T tokens, P blanks to fill in, k candidates, V vocabulary.
 """
@@ -19,29 +19,29 @@ from saved_models.signatures.signature import string_specs
 from xlnet_tf.generation.settings import Symbols
 from xlnet_tf.model.masks import CONTEXT_RANK
 
-MASK = "<mask>"  # stands for one missing token in a raw text
+MASK = "<mask>"  # a missing token in a raw text
 
-# Rank of the blanks in the factorization order, one step after the context:
+# Rank of the blanks in the factorization order, one step after the context. So
 # each blank is predicted from all given words and from no other blank. A causal
-# model predicts a blank from the words before it.
+# model predicts a blank from the words before the blank.
 _BLANK_RANK = 0
-_TOKENS_A_TARGET = 128  # cost of a target in the limit of a request
+_TOKENS_A_TARGET = 128  # counted tokens per target
 
 _FILL_IN_MEANING = {
     "text": f"string [N], UTF-8, with any number of {MASK}",
     "pieces": "string [N, P, k], best first; U+2581 marks a word's beginning",
     "token_ids": "int32 [N, P, k]",
     "log_probabilities": "float32 [N, P, k], natural logarithms",
-    "count": "int32 [N], blanks of each text; rows of P from there are filler",
+    "count": "int32 [N], blanks of each text; later rows of P are filler",
 }
 _FILL_IN_IDS_MEANING = {
-    "target_positions": "int32 [N, P]; what stands there is not seen",
+    "target_positions": "int32 [N, P]; the model cannot attend to these tokens",
     "log_probabilities": "float32 [N, P, V], natural logarithms",
 }
 
 
 class PretrainerSignatures(EmbeddingSignatures):
-    """Fill-in and embeddings of a pretrained model, for raw text and for ids.
+    """Signatures of a pretrained model, for raw text and for token ids.
 
     Args:
         model: XLNetPretrainer.
@@ -49,8 +49,8 @@ class PretrainerSignatures(EmbeddingSignatures):
         settings: ExportSettings.
 
     Raises:
-        ValueError: if there are fewer tokens than candidates, or the settings
-            have `generation` and the model cannot generate.
+        ValueError: if `num_candidates` is above the number of tokens, or the
+            settings have `generation` and the model cannot generate.
     """
 
     def __init__(self, model, tokenizer, settings):
@@ -68,7 +68,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         super().__init__(model, tokenizer, settings)
         self._word_mark = tokenizer.piece_to_id(BLANK)
         pieces = map(tokenizer.id_to_piece, range(tokenizer.vocabulary_size))
-        with tf.device("CPU:0"):  # GPUs hold no strings
+        with tf.device("CPU:0"):  # GPUs cannot store strings
             self._pieces = tf.constant(list(pieces))
         self._generation = None
         if settings.generation is not None:
@@ -85,8 +85,9 @@ class PretrainerSignatures(EmbeddingSignatures):
         if self._generation is not None:
             generate = {"generate": self._generation.signature()}
         objective = self._served.model.objectives[0]
-        # A causal model predicts a blank from the words before it. UniLMv2
-        # without the autoencoding loss has not learnt to predict blanks.
+        # A causal model predicts a blank from the words before the blank.
+        # UniLMv2 without the autoencoding loss has not learnt to predict
+        # blanks.
         if not objective.fills_blanks and objective.next_token != "content":
             return {**super().signatures(), **generate}
         fill_in = Signature(
@@ -118,16 +119,17 @@ class PretrainerSignatures(EmbeddingSignatures):
         }
 
     def fill_in(self, text):
-        """Likely tokens for every `<mask>` of each text.
+        """Find likely tokens for each `<mask>` in each text.
 
         Args:
             text: string [N], UTF-8, with any number of `<mask>`.
 
         Returns:
-            dict: `pieces` string [N, P, k], best first, "\\u2581" marking the
-            beginning of a word; `token_ids` int32 [N, P, k];
-            `log_probabilities` float32 [N, P, k], natural logarithms; `count`
-            int32 [N], blanks of each text: later rows of P are filler.
+            dict of tensors. `pieces` is string [N, P, k], best first; "\\u2581"
+            marks the beginning of a word. `token_ids` is int32 [N, P, k], and
+            `log_probabilities` float32 [N, P, k], natural logarithms. `count`
+            int32 [N] is the number of blanks of each text. Rows of P beyond
+            `count` are filler.
         """
         features, count = self._blanks(text)
         best = self._at_targets(features, self._best)
@@ -140,16 +142,17 @@ class PretrainerSignatures(EmbeddingSignatures):
     def fill_in_ids(
         self, token_ids, segment_ids, padding_mask, target_positions
     ):
-        """Log-probabilities at chosen positions, given the other tokens.
+        """Compute log-probabilities at target positions, given other tokens.
 
         Args:
-            token_ids: int32 [N, T]; the model cannot attend to the targets.
+            token_ids: int32 [N, T]. The model does not attend to the tokens at
+                targets.
             segment_ids: int32 [N, T].
             padding_mask: int32 [N, T], 1 = a real token.
-            target_positions: int32 [N, P].
+            target_positions: int32 [N, P], positions of the targets.
 
         Returns:
-            dict: `log_probabilities` float32 [N, P, V], natural logarithms.
+            dict of `log_probabilities` float32 [N, P, V], natural logarithms.
         """
         features = self._checked(
             {
@@ -160,7 +163,8 @@ class PretrainerSignatures(EmbeddingSignatures):
         )
         shape = tf.shape(features["token_ids"])
         checks = [
-            # Each target returns the whole vocabulary.
+            # Each target returns the whole vocabulary, so the number of targets
+            # has a limit.
             at_most(
                 tf.size(target_positions),
                 max(self._settings.max_request_tokens // _TOKENS_A_TARGET, 1),
@@ -197,7 +201,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         )
 
     def _best(self, log_probabilities):
-        # Candidates for a blank are text, not <sep>.
+        # Candidates for a blank must be text, not symbols such as <sep>.
         log_probabilities = tf.where(
             self._is_no_text, -np.inf, log_probabilities
         )
@@ -205,10 +209,10 @@ class PretrainerSignatures(EmbeddingSignatures):
         return {"token_ids": best.indices, "log_probabilities": best.values}
 
     def _at_targets(self, features, choose):
-        """Apply `choose` to the log-probabilities [N, P, V] at the targets."""
+        """Apply `choose` to the targets' log-probabilities [N, P, V]."""
         objective = self._model.objectives[0]
         count = tf.shape(features["target_positions"])[1]
-        # At least one column: the model needs one.
+        # The model needs at least one column of targets.
         wanted = tf.maximum(count, 1)
         if self._settings.jit_compile:
             wanted = next_power_of_two(wanted)
@@ -228,16 +232,18 @@ class PretrainerSignatures(EmbeddingSignatures):
         return {name: value[:, :count] for name, value in outputs.items()}
 
     def _blanks(self, text):
-        """Features with targets at the blanks, and the number of blanks."""
+        """Make features with targets at the blanks; count the blanks."""
         parts = tf.strings.split(text, MASK)  # [N, (parts)]
         ids = self._tokenizer(parts.flat_values)  # [all parts, (T)]
-        # Every part but a text's first begins with the blank in front of it.
+        # Each part except the first part of a text gets the blank before the
+        # part.
         follows = tf.ones_like(parts.flat_values, tf.int64)
         follows = parts.with_flat_values(follows)
         follows = tf.concat(
             [tf.zeros_like(follows[:, :1]), follows[:, 1:]], axis=1
         ).flat_values
-        # A part right after its blank, as in "<mask>.", begins no word.
+        # A part that directly follows a blank, as in "<mask>.", does not begin
+        # a word.
         touches = (follows == 1) & ~tf.strings.regex_full_match(
             parts.flat_values, r"(?s)\s.*"
         )
@@ -253,7 +259,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         )
         ids = tf.concat([blank, ids], axis=1)
         ids = parts.with_flat_values(ids).merge_dims(1, 2)  # [N, (T)]
-        # The id marks a blank: no text encodes to it.
+        # The id of <mask> marks a blank, because no text is encoded as this id.
         features = self._text_features(ids)
         is_blank = tf.equal(features["token_ids"], MASK_ID)
         count = tf.reduce_sum(tf.cast(is_blank, tf.int32), axis=1)
@@ -263,7 +269,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         return {**features, **self._order(is_blank)}, count
 
     def _order(self, is_blank):
-        """Order of the blanks, for an objective with orders."""
+        """Make the factorization order, if the objective has orders."""
         if not self._model.reads_query:
             return {}
         rank = tf.where(is_blank, _BLANK_RANK, CONTEXT_RANK)

@@ -1,4 +1,4 @@
-"""Continue texts with a pretrained model, in the graph of an export.
+"""Signature `generate`: continue texts in the graph of an export.
 
 Shapes: N texts, R generated texts of each, T tokens, S new tokens.
 """
@@ -23,15 +23,15 @@ from xlnet_tf.generation.settings import Symbols
 
 _MEANING = {
     "text": "string [N], UTF-8, the prompts",
-    "seed": "int64 [N], of the random tokens; equal seeds, equal texts",
+    "seed": "int64 [N], random seeds; equal seeds give equal texts",
     "generated": (
-        "string [N, R], what follows each prompt, best first; it begins with a "
-        "blank where it begins a word"
+        "string [N, R], new texts for each prompt, best first; a text that "
+        "begins a word begins with a space"
     ),
-    "log_probabilities": "float32 [N, R], of all tokens together, natural",
-    "num_tokens": "int32 [N, R], new tokens, those of a stop string among them",
+    "log_probabilities": "float32 [N, R], natural, sums over the new tokens",
+    "num_tokens": "int32 [N, R], numbers of new tokens, with stop strings",
     "has_ended": "int32 [N, R], 1 = ended by the model or by a stop string",
-    "error": 'string [N], why a prompt could not be read, else ""',
+    "error": 'string [N], reason why a prompt is invalid, else ""',
 }
 
 
@@ -46,29 +46,30 @@ class GenerateSignature(tf.Module):
         settings: ExportSettings with `generation`.
 
     Raises:
-        ValueError: if the model cannot generate, or an export does not support
-            a setting.
+        ValueError: if the model cannot generate, or exports do not support a
+            setting.
     """
 
     _summary = "Texts that follow prompts, by the settings of the export."
     _meaning = _MEANING
     _example = "The door of the house was"
     _noun = "prompt"
-    _end: tuple[int, ...] = ()  # tokens behind a prompt
+    _end: tuple[int, ...] = ()  # tokens after a prompt
 
     def __init__(self, served, graph_tokenizer, tokenizer, layout, settings):
         super().__init__()
         generation = settings.generation
         if generation.segment_length is not None:
             raise ValueError(
-                "an export reads prompts at once: leave `segment_length` of "
+                "an export reads whole prompts: leave `segment_length` of "
                 "`generation` out."
             )
         self._settings = generation
         self._served = served
         self._tokenizer = graph_tokenizer
         self._decoder = make_decoder(served.model)
-        # The copy keeps all states as memory; generation must not.
+        # The served copy's config keeps all states as memory, but generation
+        # needs the original memory length.
         self._decoder.config = served.config
         self._begin = [CLS_ID] * layout.class_first
         self._symbols = Symbols(tokenizer.vocabulary_size)
@@ -76,11 +77,11 @@ class GenerateSignature(tf.Module):
             tokenizer.id_to_piece(token).replace(BLANK, " ").encode()
             for token in range(tokenizer.vocabulary_size)
         ]
-        with tf.device("CPU:0"):  # GPUs hold no strings
+        with tf.device("CPU:0"):  # GPUs cannot store strings
             self._pieces = tf.constant(pieces)
         self._bytes = tf.constant([len(piece) for piece in pieces])
         self._most_request_tokens = settings.max_request_tokens
-        # A negative id is no token.
+        # Padding has the id -1, because a negative id is not a token.
         self._forward = ForwardPass(settings, {"token_ids": -1}, "left")
         room = room_for_prompts(served.config, generation)
         self._most_tokens = min(
@@ -90,7 +91,7 @@ class GenerateSignature(tf.Module):
         )
 
     def signature(self):
-        """The Signature."""
+        """Make the Signature."""
         inputs = string_specs(text=1)
         example = {"text": [self._example]}
         if self._settings.samples:
@@ -110,14 +111,14 @@ class GenerateSignature(tf.Module):
         )
 
     def generate(self, text, seed=None):
-        """Continue prompts.
+        """Generate texts that continue prompts.
 
         Args:
             text: string [N], UTF-8.
-            seed: int64 [N], if tokens are drawn at random.
+            seed: int64 [N], seeds, needed if tokens are drawn at random.
 
         Returns:
-            dict, see the model card.
+            dict of tensors; the model card describes them.
         """
         token_ids = self._cut(self._tokenizer(text))
         lengths = token_ids.row_lengths()
@@ -148,7 +149,7 @@ class GenerateSignature(tf.Module):
         return {**answer, "error": error}
 
     def _check_tokens(self, history):
-        """Operation that refuses too many old and new tokens."""
+        """Make an op that refuses too many tokens of prompts and new texts."""
         settings = self._settings
         new = settings.max_new_tokens * max(
             settings.num_beams, settings.num_sequences
@@ -161,12 +162,12 @@ class GenerateSignature(tf.Module):
         )
 
     def _best_first(self, tokens, log_probabilities):
-        """Build the answer, except for its errors.
+        """Sort the texts of each prompt, and build the answer without errors.
 
         Args:
             tokens: int32 [N, R, S], -1 for no token.
-            log_probabilities: float32 [N, R, S] of the tokens; or [N, R] of
-                the beams, which are sorted already.
+            log_probabilities: float32 [N, R, S] of the tokens; or [N, R] of the
+                beams, which are already sorted.
         """
         texts, has_stop, is_counted = self._texts(tokens)
         is_end = tokens[..., None] == tf.constant(self._symbols.end_ids)
@@ -192,15 +193,15 @@ class GenerateSignature(tf.Module):
         }
 
     def _cut(self, token_ids):
-        """Tokens of a text that the model reads."""
+        """Truncate the tokens of a text to the tokens that the model reads."""
         return token_ids
 
     def _inputs(self, history):
-        """Features for a Decoder of prompts [N, T], -1 in padding.
+        """Make features for a Decoder from prompts [N, T], -1 in padding.
 
         Returns:
-            (dict of features, int32 tensor of shape [N, T], the tokens for the
-            rules of generation, -1 for no token).
+            (dict of features, history). The history is an int32 tensor of shape
+            [N, T] with the tokens for the rules of generation, -1 for no token.
         """
         features = {
             "token_ids": tf.maximum(history, 0),
@@ -209,7 +210,7 @@ class GenerateSignature(tf.Module):
         return features, history
 
     def _left_padded(self, token_ids, is_bad):
-        """Left-padded int32 [N, T], -1 in padding; [SEP] for a bad prompt."""
+        """Pad on the left with -1, int32 [N, T]; a bad prompt becomes [SEP]."""
         keeps = tf.repeat(~is_bad, token_ids.row_lengths())
         kept = tf.ragged.boolean_mask(token_ids, token_ids.with_values(keeps))
         count = token_ids.nrows()
@@ -224,9 +225,10 @@ class GenerateSignature(tf.Module):
         return tf.reverse(backwards, [1])
 
     def _continue(self, features):
-        """New tokens [N, R, S] of a batch, and their log-probabilities.
+        """Generate tokens [N, R, S] for a batch, with log-probabilities.
 
-        Beams have one for all their tokens, [N, R]; others one each, [N, R, S].
+        A beam has one log-probability for all its tokens, [N, R]. In other
+        texts each token has a log-probability, [N, R, S].
         """
         settings, decoder = self._settings, self._decoder
         steps = settings.max_new_tokens
@@ -238,7 +240,8 @@ class GenerateSignature(tf.Module):
                     *(decoder, context, history),
                     *(steps, settings, self._symbols),
                 )
-                # The loop of beam search loses the static number of steps.
+                # After the loop of beam search, the static number of steps is
+                # unknown; set it again.
                 beams = [None, settings.num_beams, steps]
                 tokens = tf.ensure_shape(tokens, beams)
                 lengths = tf.reduce_sum(tf.cast(tokens >= 0, tf.float32), -1)
@@ -285,11 +288,12 @@ class GenerateSignature(tf.Module):
         return (tokens >= 0) & ~is_end
 
     def _texts(self, tokens):
-        """Texts of tokens [N, R, S], cut before the first stop string.
+        """Decode tokens [N, R, S] to texts, cut before the first stop string.
 
         Returns:
-            (string [N, R]; bool [N, R], whether a stop string ended the text;
-            bool [N, R, S], the tokens up to the one that completes it).
+            (string [N, R], the texts; bool [N, R], whether a stop string ended
+            the text; bool [N, R, S], the tokens up to the end of the stop
+            string).
         """
         is_text = self._is_text(tokens)
         ids = tf.maximum(tokens, 0)
@@ -298,7 +302,7 @@ class GenerateSignature(tf.Module):
         ends = tf.cumsum(sizes, axis=-1)
         texts = tf.strings.reduce_join(pieces, axis=-1)
         sizes = tf.strings.length(texts)
-        found = []  # per stop string: tokens that complete it, its place
+        found = []  # for each stop string: (number of tokens, position)
         for stop in self._settings.stop:
             flat = tf.strings.split(tf.reshape(texts, [-1]), stop, maxsplit=1)
             has_stop = tf.reshape(flat.row_lengths() > 1, tf.shape(texts))
@@ -312,7 +316,8 @@ class GenerateSignature(tf.Module):
             return texts, tf.zeros_like(sizes, tf.bool), tokens >= 0
         counts, places = map(tf.stack, zip(*found, strict=True))
         count = tf.reduce_min(counts, axis=0)
-        # Another stop string counts if the same tokens contain it.
+        # Among stop strings that the same token completes, the first in the
+        # text counts.
         places = tf.where(counts == count, places, sizes)
         texts = tf.strings.substr(
             texts, tf.zeros_like(sizes), tf.reduce_min(places, axis=0)

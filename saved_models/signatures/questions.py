@@ -1,7 +1,7 @@
-"""Answers to questions as spans of contexts.
+"""Signatures of question answering: answers as spans of contexts.
 
-Shapes: N questions, n answers of each, W windows of all questions, T tokens,
-S starts per window, E ends per start.
+Shapes: N questions, n answers per question, W windows of all questions, T
+tokens, S starts per window, E ends per start.
 """
 
 import tensorflow as tf
@@ -22,10 +22,10 @@ _MEANING = {
         "int32 [N], where the answer begins in the context, in characters "
         "(code points); -1 = no answer"
     ),
-    "end": "int32 [N], where it ends, exclusive; -1 = no answer",
+    "end": "int32 [N], end of the answer, exclusive; -1 = no answer",
     "score": (
-        "float32 [N], log-probability of the best span; -2e6 where there is "
-        "none"
+        "float32 [N], log-probability of the best span; -2e6 if there is no "
+        "span"
     ),
     "null_score": "float32 [N], logit that there is no answer",
     "n_best_answers": "string [N, n], best first; '' = no more answers",
@@ -35,7 +35,7 @@ _MEANING = {
 }
 _IDS_MEANING = {
     "answer_mask": "int32 [N, T], 1 = an answer may begin or end here",
-    "class_index": "int32 [N], where [CLS] stands",
+    "class_index": "int32 [N], position of [CLS]",
     "class_logits": "float32 [N], above 0 = no answer",
     "start_top_scores": "float32 [N, S], log-probabilities, best first",
     "start_top_positions": "int32 [N, S]",
@@ -45,14 +45,15 @@ _IDS_MEANING = {
 
 
 class QuestionSignatures(TaskSignatures):
-    """Answers to questions, and the best spans of ready ids.
+    """Signatures of question answering, for raw text and for token ids.
 
     Args:
-        model: XLNetQuestionAnswering. A question with a `null_score` above
-            its `null_threshold` has no answer; None: all questions have one.
-            Answers have at most `max_answer_length` pieces.
+        model: XLNetQuestionAnswering. A question has no answer if its
+            `null_score` is above the model's `null_threshold`; if this is None,
+            all questions have an answer. Answers have at most
+            `max_answer_length` pieces.
         tokenizer: data_pipeline Tokenizer.
-        settings: ExportSettings, whose `num_candidates` is n.
+        settings: ExportSettings; n is `num_candidates`.
 
     Raises:
         ValueError: if sequences are too short for a question.
@@ -63,7 +64,7 @@ class QuestionSignatures(TaskSignatures):
         self._preprocessor.check_size = self._check_windows
         self._null_threshold = model.null_threshold
         self._max_answer_length = model.max_answer_length
-        # The head chooses so many tokens.
+        # The head chooses this many tokens of a sequence.
         self._min_tokens = max(model.num_starts, model.num_ends)
 
     def signatures(self):
@@ -115,9 +116,9 @@ class QuestionSignatures(TaskSignatures):
             context: string [N].
 
         Returns:
-            dict: `answer` string, `begin` and `end` int32, `score` and
-            `null_score` float32, all [N]; `n_best_answers`, `n_best_begins`,
-            `n_best_ends` and `n_best_scores` [N, n].
+            dict of `answer` string, `begin` and `end` int32, `score` and
+            `null_score` float32, all [N]; and of `n_best_answers`,
+            `n_best_begins`, `n_best_ends` and `n_best_scores`, all [N, n].
         """
         question, context = same_rows(question=question, context=context)
         windows = self._preprocessor.windows(
@@ -150,14 +151,14 @@ class QuestionSignatures(TaskSignatures):
     def ids(
         self, token_ids, segment_ids, padding_mask, answer_mask, class_index
     ):
-        """Find the best spans of ready ids.
+        """Find the best spans in token ids.
 
         Args:
             token_ids, segment_ids, padding_mask, answer_mask: int32 [N, T].
-            class_index: int32 [N].
+            class_index: int32 [N], positions of [CLS].
 
         Returns:
-            dict, the outputs of XLNetQuestionAnswering.
+            dict, the outputs of `XLNetQuestionAnswering`.
         """
         shape = tf.shape(token_ids)
         checks = [

@@ -1,6 +1,6 @@
-"""Generate targets from sources with a sequence-to-sequence model.
+"""Signatures of a sequence-to-sequence model.
 
-Shapes: N sources, R targets of each, T tokens, S new tokens.
+Shapes: N sources, R targets per source, T tokens, S new tokens.
 """
 
 import dataclasses
@@ -14,12 +14,12 @@ from xlnet_tf.generation.sources import of_sources
 
 
 class Seq2SeqSignatures(ModelSignatures):
-    """Targets of raw sources, as `serving_default` and `generate`.
+    """Signatures `serving_default` and `generate`: targets of source texts.
 
     Args:
         model: XLNetSeq2Seq.
         tokenizer: data_pipeline Tokenizer.
-        settings: ExportSettings; `sequence_length` is for a source with its
+        settings: ExportSettings. `sequence_length` includes a source and its
             target, and `generation` replaces the task's settings.
     """
 
@@ -46,9 +46,9 @@ class SourceSignature(GenerateSignature):
     _summary = "A text generated from each source, by the export's settings."
     _meaning = {
         **GenerateSignature._meaning,
-        "text": "string [N], UTF-8; what is too long loses its end",
+        "text": "string [N], UTF-8; a long text is truncated at the end",
         "generated": "string [N, R], the targets of each source, best first",
-        "error": 'string [N], "" but where a source is empty',
+        "error": 'string [N], "" unless the source is empty',
     }
     _example = "It rains, and the street is wet."
     _noun = "source"
@@ -82,5 +82,5 @@ class SourceSignature(GenerateSignature):
 
     def _texts(self, tokens):
         texts, *others = super()._texts(tokens)
-        # A target is a separate text, without a blank in front.
+        # A target is a separate text, so it has no leading space.
         return tf.strings.regex_replace(texts, "^ ", ""), *others

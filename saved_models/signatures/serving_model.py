@@ -1,4 +1,4 @@
-"""Model of an export: weights in a precision, run in chosen shapes.
+"""Model of an export, with weights in a precision and static shapes.
 
 Shapes: N rows, T tokens.
 """
@@ -13,19 +13,20 @@ from keras.backend import is_float_dtype
 from xlnet_tf.weights.lora.model import config_without_lora
 from xlnet_tf.weights.lora.model import copy_merged
 
-# More than any segment: the backbone then returns the states of all tokens, and
-# `embedding.last_real` keeps some.
+# Memory length above any segment length. So the backbone returns the states of
+# all tokens, from which `embedding.last_real` selects some.
 _ALL_STATES = 2**30
-_LARGEST = 127  # of int8; -128 is not used, so that the range is symmetric
-# Attention scores take 145 MB for a sequence of 512 tokens (base).
+_LARGEST = 127  # largest int8; without -128, the range is symmetric
+# Maximum number of tokens computed at once. In the base size, the attention
+# scores of a sequence of 512 tokens take 145 MB.
 _TOKENS_AT_ONCE = 4096
 
 
 class ServedModel:
-    """Copy of a model outside any strategy, without memory between calls.
+    """Copy of a model outside any distribution strategy, for an export.
 
-    Not a `tf.Module`, so that a SavedModel holds `variables` and not the
-    weights that they replace.
+    The copy has no memory between calls. The class is not a `tf.Module`, so
+    that a SavedModel stores `variables`, but not the weights that they replace.
 
     Args:
         model: a backbone or a task.
@@ -33,10 +34,10 @@ class ServedModel:
 
     Attributes:
         model: the copy; call it inside `weights()`.
-        backbone: its backbone.
-        config: XLNetConfig or BertConfig, of the original.
-        num_parameters: int, of the original.
-        variables: list of all tf.Variable that the graph reads.
+        backbone: the backbone of the copy.
+        config: XLNetConfig or BertConfig of the original model.
+        num_parameters: int, number of parameters of the original model.
+        variables: list of all tf.Variables that the graph reads.
     """
 
     def __init__(self, model, precision="float32"):
@@ -50,7 +51,8 @@ class ServedModel:
             self._quantized = [
                 (weight, *_quantized(weight))
                 for weight in weights
-                # Weights that `quantize` made integers stay integers.
+                # Weights that `quantize` has converted to integers stay
+                # unchanged.
                 if _summed_axes(weight) and is_float_dtype(weight.dtype)
             ]
         replaced = {id(weight) for weight, *_ in self._quantized}
@@ -61,12 +63,12 @@ class ServedModel:
             self.variables += [values, scale]
 
     def run(self, function, features):
-        """Compute `function(features)` with the values of `variables`."""
+        """Compute `function(features)` with `variables` as the weights."""
         with self.weights():
             return function(features)
 
     def weights(self):
-        """Context in which the copy computes with the values of `variables`."""
+        """Context in which the copy uses `variables` as its weights."""
         if not self._quantized:
             return contextlib.nullcontext()
         return keras.StatelessScope(
@@ -86,9 +88,9 @@ def _copy(model, precision):
     nested = config.get("backbone")
     backbone_config = config if nested is None else nested["config"]
     if "memory_length" in backbone_config:
-        # A row's answer may not depend on its place in the batch.
+        # The answer for a row must not depend on the row's place in the batch.
         backbone_config.update(reuse_length=0, reverse_half_batch=False)
-        # A task that reads segments keeps the memory length of its training.
+        # A task with `segment_length` keeps the memory length of its training.
         if not config.get("segment_length"):
             backbone_config["memory_length"] = _ALL_STATES
     if "memory" in config:
@@ -101,7 +103,7 @@ def _copy(model, precision):
 
 
 def _weights(model):
-    """Weights of the backbone and the head, without the memory."""
+    """List the weights of backbone and head, without the memory."""
     if not hasattr(model, "backbone"):
         return _without_seeds(model)
     return _without_seeds(model.backbone) + _without_seeds(model.head)
@@ -112,19 +114,19 @@ def _without_seeds(layer):
 
 
 def _summed_axes(weight):
-    """Axes summed for one output channel; () for a weight not quantized."""
+    """Axes summed for one output channel; () for an unquantized weight."""
     name = weight.path.split("/")[-1]
     if name == "embeddings":
-        return (1,)  # one row per token, also an output of the softmax
+        return (1,)  # one row per token, which is also an output channel
     if name != "kernel":
         return ()
     if "output_projection" in weight.path and len(weight.shape) == 3:
-        return (1, 2)  # [D, N, H], back from the heads; a BERT's is [H, D]
+        return (1, 2)  # XLNet's output projection [D, N, H]
     return (0,)
 
 
 def _quantized(weight):
-    """int8 values and float32 scales of one weight, as variables."""
+    """Quantize a weight: variables of int8 values and float32 scales."""
     value = np.asarray(keras.ops.cast(weight.value, "float32"))
     axes = _summed_axes(weight)
     scale = np.abs(value).max(axis=axes, keepdims=True) / _LARGEST
@@ -137,11 +139,11 @@ def _quantized(weight):
 
 
 class ForwardPass:
-    """Forward pass on features that are padded to chosen shapes.
+    """Forward pass on features that are padded to static shapes.
 
-    Answers do not depend on the shapes: added tokens have `padding_mask` 0, and
-    added rows are cut off again. With buckets (64, 128), `max_batch` 2 and 5
-    rows of 100 tokens:
+    Answers do not depend on the shapes, because added tokens have
+    `padding_mask` 0, and added rows are removed. This is an example with
+    buckets (64, 128), `max_batch` 2 and 5 rows of 100 tokens:
 
         features [5, 100]
             pad to the smallest bucket that fits        [5, 128]
@@ -151,17 +153,17 @@ class ForwardPass:
                     which T is static                   64 | 128
                         `function`, compiled if jit_compile
             join the batches, cut off rows and padding
-        outputs [5, ...], those of tokens [5, 100, ...]
+        outputs [5, ...], outputs of tokens [5, 100, ...]
 
-    Without buckets T is the length of the longest row. Without `max_batch` the
-    number of rows of a batch is the largest power of two with at most 4096
-    tokens.
+    Without buckets, T is the length of the longest row. Without `max_batch`,
+    the number of rows of a batch is a power of two, with at most 4096 tokens
+    unless one row is longer.
 
     Args:
         settings: ExportSettings, whose `seq_length_buckets`, `max_batch` and
             `jit_compile` are read.
-        fillers: dict of the name of each feature [N, T] to its value in
-            padding.
+        fillers: dict from the name of each feature [N, T] to the feature's
+            value in padding.
         pad_side: "left" or "right" (default).
     """
 
@@ -178,13 +180,13 @@ class ForwardPass:
         Args:
             function: callable from a dict of features to a dict of tensors
                 [N, ...].
-            features: dict of tensors [N, ...], `token_ids` among them.
+            features: dict of tensors [N, ...], with `token_ids`.
             of_tokens: names of outputs [N, T, ...].
-            minimum: int, least number of tokens for the function. Default 1: a
-                reshape needs a size above 0.
+            minimum: int, minimum number of tokens that the function needs.
+                Default 1, because a reshape needs a size above 0.
 
         Returns:
-            dict of tensors, of the N rows and T tokens of `features`.
+            dict of tensors, for the N rows and T tokens of `features`.
         """
         shape = tf.shape(features["token_ids"])
         features = self._padded(features, shape[1], minimum)
@@ -196,7 +198,7 @@ class ForwardPass:
         width = tf.shape(features["token_ids"])[1]
         limit = self._max_batch or _rows_at_once(width)
         if tf.executing_eagerly() and shape[0] <= limit:
-            outputs = step(features)  # tracing takes longer
+            outputs = step(features)  # no loop, which is slow to trace
         else:
             outputs = self._in_batches(step, features, shape[0], limit)
         return {
@@ -205,7 +207,7 @@ class ForwardPass:
         }
 
     def _padded(self, features, num_tokens, minimum):
-        """Pad to the smallest bucket that fits, or to `minimum`."""
+        """Pad features to the smallest bucket that fits, or to `minimum`."""
         length = tf.maximum(num_tokens, minimum)
         if self._buckets:
             check = tf.debugging.assert_less_equal(
@@ -228,16 +230,16 @@ class ForwardPass:
         }
 
     def _bucket(self, num_tokens):
-        """Index of the smallest bucket that holds `num_tokens`."""
+        """Index of the smallest bucket with at least `num_tokens` tokens."""
         is_smaller = tf.constant(self._buckets) < num_tokens
         index = tf.reduce_sum(tf.cast(is_smaller, tf.int32))
         return tf.minimum(index, len(self._buckets) - 1)
 
     def _in_bucket(self, step):
-        """Give `step` a branch for each bucket, in which T is static."""
+        """Run `step` in one branch per bucket, in which T is static."""
 
         def branch(features, length):
-            def run():  # all its ops run in this branch only
+            def run():  # all ops inside run in this branch only
                 fixed = {
                     name: tf.ensure_shape(value, [value.shape[0], length])
                     if name in self._fillers
@@ -260,10 +262,10 @@ class ForwardPass:
         return choose
 
     def _in_batches(self, step, features, count, limit):
-        """Run at most `limit` rows at once, one batch after another."""
+        """Run `step` on batches of at most `limit` rows, one by one."""
         size = tf.maximum(tf.minimum(count, limit), 1)
         if self._jit_compile:
-            # XLA compiles every number of rows anew.
+            # XLA compiles each number of rows separately, so use powers of two.
             size = tf.minimum(next_power_of_two(size), limit)
         num_batches = tf.maximum((count + size - 1) // size, 1)
         batches = {}
@@ -302,13 +304,13 @@ class ForwardPass:
 
 
 def _rows_at_once(num_tokens):
-    """Largest power of two of rows with at most 4096 tokens, or 1."""
+    """Largest power of two of rows with at most 4096 tokens; at least 1."""
     rows = _TOKENS_AT_ONCE // tf.maximum(num_tokens, 1)
     return next_power_of_two(rows // 2 + 1)
 
 
 def next_power_of_two(number):
-    """The smallest power of two that is at least `number`, int32 []."""
+    """Smallest power of two that is at least `number`, int32 []."""
     powers = tf.constant([2**i for i in range(31)])
     index = tf.reduce_sum(tf.cast(powers < number, tf.int32))
     return tf.gather(powers, index)

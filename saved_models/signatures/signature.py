@@ -1,7 +1,7 @@
-"""Signature: its function, its inputs, and their descriptions.
+"""Class of a signature: a function with its inputs and descriptions.
 
-The other files of this folder hold the signatures; `SIGNATURES` in its
-`__init__.py` lists them by model.
+The other files of this folder contain the signatures. `SIGNATURES` in
+`__init__.py` lists them by model class.
 
 Shapes: N rows of a request, T tokens.
 """
@@ -17,16 +17,16 @@ IDS = ("token_ids", "segment_ids", "padding_mask")
 
 
 def id_meaning(layout, pad_side=None, first="text", second=None, axes="N, T"):
-    """Lines of a model card about ready ids.
+    """Make the lines of a model card about inputs of token ids.
 
     Args:
         layout: Layout of the model.
-        pad_side: "left" or "right", or None if no padding is needed.
-        first, second: str, content of the segments 0 and 1, or None.
-        axes: str, of the inputs.
+        pad_side: "left" or "right"; None if ids need no padding.
+        first, second: str, contents of the segments 0 and 1, or None.
+        axes: str, axes of the inputs.
 
     Returns:
-        dict of str.
+        dict from input name to str.
     """
     segments = [f"0 for {first}"]
     if second:
@@ -46,20 +46,20 @@ def id_meaning(layout, pad_side=None, first="text", second=None, axes="N, T"):
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """Function of an export.
+    """Function of an export with its inputs, outputs and examples.
 
     Args:
         function: callable from inputs, passed by name, to a flat dict of
-            tensors.
-        inputs: dict of name to tf.TensorSpec.
+            tensors, the outputs.
+        inputs: dict from input name to tf.TensorSpec.
         summary: str, one sentence about the function's results.
-        meaning: dict of str, a line for each input and output.
-        examples: list of dicts of name to NumPy array: requests, one for each
-            bucket. All of them warm up a server; the model card shows the
-            first.
+        meaning: dict from the name of each input and output to a line about it.
+        examples: list of requests, dicts from input name to NumPy array, one
+            for each bucket. All requests warm up a server; the model card shows
+            the first.
 
     Raises:
-        ValueError: if a name cannot pass through TensorFlow Serving.
+        ValueError: if TensorFlow Serving does not support a name.
     """
 
     function: typing.Callable
@@ -78,17 +78,17 @@ class Signature:
                 )
 
     def concrete(self, max_bytes=None):
-        """Trace the function to save; its outputs keep their names.
+        """Trace the function for an export, with names for its outputs.
 
         Args:
-            max_bytes: int, most bytes of all texts of a request together.
-                Default None: any number.
+            max_bytes: int, maximum number of bytes of all texts in a request.
+                Default None: no limit.
 
         Returns:
             concrete function.
 
         Raises:
-            ValueError: if an input or output has no documented meaning.
+            ValueError: if an input or output has no line in `meaning`.
         """
 
         def limited(**inputs):
@@ -113,11 +113,11 @@ def check_names(tensors):
     """Refuse names that TensorFlow Serving's REST API treats as binary.
 
     Args:
-        tensors: dict of name to tensor or spec.
+        tensors: dict from name to tensor or spec.
 
     Raises:
-        ValueError: if a string tensor's name ends in `_bytes`, which stands
-            for base64 there.
+        ValueError: if the name of a string tensor ends in `_bytes`, which means
+            base64 in the REST API.
     """
     for name, tensor in tensors.items():
         if name.endswith("_bytes") and tensor.dtype == tf.string:
@@ -128,7 +128,7 @@ def check_names(tensors):
 
 
 def string_specs(**ranks):
-    """Specs of strings, dict of tf.TensorSpec, from their numbers of axes."""
+    """Make the specs of string inputs from their numbers of axes."""
     return {
         name: tf.TensorSpec([None] * rank, tf.string, name=name)
         for name, rank in ranks.items()
@@ -136,7 +136,7 @@ def string_specs(**ranks):
 
 
 def id_specs(rank=2):
-    """Specs of the inputs of ready ids, dict of tf.TensorSpec."""
+    """Make the specs of token id inputs, dict of tf.TensorSpec."""
     return {
         name: tf.TensorSpec([None] * rank, tf.int32, name=name) for name in IDS
     }

@@ -1,4 +1,4 @@
-"""Classes and scores of texts and pairs of texts.
+"""Signatures of classifiers and regressors of texts and pairs of texts.
 
 Shapes: N texts, T tokens, C classes.
 """
@@ -14,20 +14,20 @@ from saved_models.signatures.signature import string_specs
 
 _MEANING = {
     "text": "string [N], UTF-8",
-    "text_pair": "string [N], UTF-8, what each text is paired with",
+    "text_pair": "string [N], UTF-8, the second text of each pair",
     "label": "string [N], the likeliest class",
     "labels": "string [N, C], all classes, the same in each row",
-    "scores": "float32 [N, C], their probabilities",
-    "chosen": "bool [N, C], whether the text has them",
+    "scores": "float32 [N, C], probabilities of the classes",
+    "chosen": "bool [N, C], whether the text has the class",
     "logits": "float32 [N, C]",
     "score": "float32 [N]",
 }
-_CUT = "what is too long loses its end"
-_AVERAGED = "what is too long is read in windows, and averaged"
+_CUT = "long texts are truncated at the end"
+_AVERAGED = "long texts are read in windows, and outputs averaged"
 
 
 class _TextSignatures(TaskSignatures):
-    """`serving_default` for texts, `pairs`, and `ids`."""
+    """Signatures `serving_default` for texts, `pairs` and `ids`; base class."""
 
     answers: str | None = None  # noun for the summaries
     reads_windows = True
@@ -39,7 +39,7 @@ class _TextSignatures(TaskSignatures):
         meaning = _MEANING | self._id_meaning(
             pad_side=self._preprocessor.pad_side,
             first="a text and its [SEP]",
-            second="what it is paired with",
+            second="the second text of a pair",
         )
         return {
             "serving_default": Signature(
@@ -67,7 +67,7 @@ class _TextSignatures(TaskSignatures):
         }
 
     def texts(self, text):
-        """Answers for texts, string [N]."""
+        """Compute answers for texts, string [N]."""
         stride = self._settings.window_stride
         if not stride:
             features = self._preprocessor.features({"text": text})
@@ -87,13 +87,13 @@ class _TextSignatures(TaskSignatures):
         )
 
     def pairs(self, text, text_pair):
-        """Answers for pairs of texts, string [N] each."""
+        """Compute answers for pairs of texts, string [N] each."""
         text, text_pair = same_rows(text=text, text_pair=text_pair)
         x = {"text": text, "text_pair": text_pair}
         return self._answer(self._outputs(self._preprocessor.features(x)))
 
     def ids(self, token_ids, segment_ids, padding_mask):
-        """Answers for ready ids, int32 [N, T] each."""
+        """Compute answers for token ids, int32 [N, T] each."""
         features = {
             "token_ids": token_ids,
             "segment_ids": segment_ids,
@@ -102,7 +102,7 @@ class _TextSignatures(TaskSignatures):
         return self._of_ids(self._outputs(self._checked(features)))
 
     def _answer(self, outputs):
-        """Named outputs, a dict."""
+        """Make the dict of named outputs from the model's outputs."""
         raise NotImplementedError
 
     def _of_ids(self, outputs):
@@ -110,7 +110,7 @@ class _TextSignatures(TaskSignatures):
 
 
 class ClassifierSignatures(_TextSignatures):
-    """Classes of texts.
+    """Signatures of text classification.
 
     Args:
         model: XLNetTextClassifier.
@@ -138,7 +138,7 @@ class ClassifierSignatures(_TextSignatures):
 
 
 class MultiLabelSignatures(ClassifierSignatures):
-    """Any number of classes per text.
+    """Signatures of multi-label classification.
 
     Args:
         model: XLNetMultiLabelClassifier.
@@ -162,7 +162,7 @@ class MultiLabelSignatures(ClassifierSignatures):
 
 
 class RegressorSignatures(_TextSignatures):
-    """Scores of texts.
+    """Signatures of text regression.
 
     Args:
         model: XLNetTextRegressor.
@@ -178,7 +178,7 @@ class RegressorSignatures(_TextSignatures):
 
 
 def label_names(model):
-    """Names of a model's classes, string [C]; else their numbers."""
+    """Names of a model's classes, string [C]; numbers if they have no names."""
     labels = model.labels or map(str, range(model.num_classes))
-    with tf.device("CPU:0"):  # GPUs hold no strings
+    with tf.device("CPU:0"):  # GPUs cannot store strings
         return tf.constant(list(labels))

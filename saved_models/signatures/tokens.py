@@ -1,4 +1,4 @@
-"""Tags of the words of texts.
+"""Signatures of token classification: tags of the words of texts.
 
 Shapes: N texts, W words of a text, T tokens, C classes.
 """
@@ -16,24 +16,24 @@ from saved_models.signatures.signature import id_specs
 from saved_models.signatures.signature import string_specs
 from saved_models.signatures.texts import label_names
 
-# Characters that separate words: Unicode's blanks, except no-break blanks,
-# which CoNLL files have inside words too, "10\u00a0000".
+# Characters that separate words: Unicode's spaces except no-break spaces, which
+# CoNLL files also have inside words, as in "10\u00a0000".
 _NO_BREAK = "\u00a0\u2007\u202f"
 _BLANKS = [
     chr(code)
     for code in range(0x10000)
     if chr(code).isspace() and chr(code) not in _NO_BREAK
 ]
-_BETWEEN_WORDS = "".join(f"\\x{{{ord(x):x}}}" for x in _BLANKS)  # of RE2
+_BETWEEN_WORDS = "".join(f"\\x{{{ord(x):x}}}" for x in _BLANKS)  # syntax of RE2
 
 _MEANING = {
-    "text": "string [N], UTF-8, with blanks between its words; a no-break "
-    "space is within one",
-    "words": "string [N, W], '' where a text has fewer",
-    "tags": "string [N, W], '' where no word is, or where none was read: "
-    "beyond the longest sequence",
+    "text": "string [N], UTF-8, with spaces between words; a no-break space "
+    "is part of a word",
+    "words": "string [N, W], '' for no word",
+    "tags": "string [N, W], '' for no word, and for words beyond the longest "
+    "sequence",
     "scores": "float32 [N, W], probability of each tag; 0 for none",
-    "count": "int32 [N], words of each text",
+    "count": "int32 [N], number of words of each text",
 }
 _IDS_MEANING = {
     **_MEANING,
@@ -44,16 +44,16 @@ _IDS_MEANING = {
 
 
 def count_words(text):
-    """Number of words that the export reads in a text.
+    """Count the words of a text as an export does.
 
     Args:
-        text: str.
+        text: str, the text.
     """
     return len(list(filter(None, re.split(f"[{''.join(_BLANKS)}]", text))))
 
 
 class TaggerSignatures(TaskSignatures):
-    """Tags of words, from their first pieces.
+    """Signatures of token classification; a word's first piece has its tag.
 
     Args:
         model: XLNetTokenClassifier.
@@ -74,8 +74,7 @@ class TaggerSignatures(TaskSignatures):
             "serving_default": Signature(
                 self.tag,
                 string_specs(text=1),
-                "A tag for each word of each text; words are what blanks "
-                "separate.",
+                "A tag for each word of each text; spaces separate words.",
                 _MEANING | ids,
                 self._examples(shown, "text", 2),
             ),
@@ -89,20 +88,20 @@ class TaggerSignatures(TaskSignatures):
         }
 
     def tag(self, text):
-        """Tag each word.
+        """Find the tag of each word.
 
         Args:
-            text: string [N], with blanks between its words.
+            text: string [N], with spaces between words.
 
         Returns:
-            dict: `words` and `tags` string [N, W], `scores` float32 [N, W],
-            `count` int32 [N].
+            dict of `words` and `tags` string [N, W], `scores` float32 [N, W]
+            and `count` int32 [N].
         """
-        # U+FFFD for bytes that are not UTF-8.
+        # Replace bytes that are not UTF-8 by U+FFFD.
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
         words = tf.strings.regex_replace(text, f"[{_BETWEEN_WORDS}]+", " ")
         words = tf.strings.split(words)  # [N, (W)]
-        # The output is as wide as the text with the most words.
+        # W is the number of words of the text with the most words.
         longest = tf.reduce_max(tf.concat([[0], words.row_lengths()], 0))
         check = at_most(
             tf.size(text, tf.int64) * longest,
@@ -117,7 +116,7 @@ class TaggerSignatures(TaskSignatures):
         logits = self._outputs(self._preprocessor.pack(pieces))
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         scores = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
-        # Offset of the first piece of each word in its sequence.
+        # Position of the first piece of each word in the sequence.
         rows = row_ids(words)
         places = ids.row_starts() - tf.gather(pieces.row_starts(), rows)
         is_read = places < self._settings.sequence_length - 2
@@ -138,7 +137,7 @@ class TaggerSignatures(TaskSignatures):
         }
 
     def ids(self, token_ids, segment_ids, padding_mask):
-        """Classes of ready ids, int32 [N, T] each."""
+        """Compute classes of token ids, int32 [N, T] each."""
         features = {
             "token_ids": token_ids,
             "segment_ids": segment_ids,

@@ -1,1 +1,1 @@
-"""Generation of text, one token at a time, with keys and values kept."""
+"""Generation of text, token by token, with a cache of keys and values."""

@@ -1,4 +1,4 @@
-"""The best joint filling of blanks: beam search over orders.
+"""Filling of blanks by beam search over tokens and over their order.
 
 Shapes: B rows of a batch, T tokens, P blanks, V vocabulary.
 """
@@ -18,22 +18,23 @@ from xlnet_tf.generation.settings import Symbols
 from xlnet_tf.model.compiled import compiled
 from xlnet_tf.model.masks import CONTEXT_RANK
 
-# <mask>, <mask:3> and <mask:1-4>
+# Matches <mask>, <mask:3> and <mask:1-4>.
 _MARK = re.compile(r"<mask(?::(\d+)(?:-(\d+))?)?>")
 _BLANK_RANK = 0
-_MOST_LENGTHS = 64  # combinations of lengths of a text's blanks
+_MOST_LENGTHS = 64  # maximum number of combinations of blank lengths
 
 
 @dataclasses.dataclass(frozen=True)
 class Filling:
-    """A filling of all blanks of a text.
+    """Text with all blanks filled.
 
     Attributes:
         text: str, the whole text.
-        parts: list of str, the content of each blank.
+        parts: list of str, the text in each blank.
         token_ids: list of int, the tokens of all blanks.
-        log_probability: float, natural, of all tokens together in `order`.
-        num_tokens: int, tokens of all blanks.
+        log_probability: float, natural logarithm of the joint probability of
+            all tokens in `order`.
+        num_tokens: int, number of tokens in all blanks.
         order: list of int, the indices of the tokens in the order of filling.
     """
 
@@ -46,19 +47,20 @@ class Filling:
 
     @property
     def score(self):
-        """float, the mean log-probability per token."""
+        """Mean log-probability per token."""
         return self.log_probability / self.num_tokens
 
 
 class Filler:
-    """Filling of blanks with a pretrained model.
+    """Class that fills the blanks of texts with a pretrained model.
 
     Args:
-        model: XLNetPretrainer with an objective that sees both sides.
+        model: XLNetPretrainer with an objective that attends to both sides of a
+            target.
         tokenizer: data_pipeline Tokenizer.
 
     Raises:
-        ValueError: if the model does not see the text after a blank.
+        ValueError: if the model does not attend to the text after a blank.
     """
 
     def __init__(self, model, tokenizer):
@@ -90,18 +92,18 @@ class Filler:
         return ops.log_softmax(self._model.logits(rows))
 
     def fill(self, text, num_beams, max_blank_tokens):
-        """Fillings of a text, best first.
+        """Find fillings of a text, best first.
 
         Args:
             text: str, with blanks.
-            num_beams: int.
-            max_blank_tokens: int, most tokens of a blank.
+            num_beams: int, number of beams.
+            max_blank_tokens: int, maximum number of tokens in a blank.
 
         Returns:
             list of Filling.
 
         Raises:
-            ValueError: if there are no blanks, or too long ones.
+            ValueError: if the text has no blank, or a blank is too long.
         """
         parts, lengths = parse(text, max_blank_tokens)
         found = []
@@ -110,9 +112,9 @@ class Filler:
         return sorted(found, key=lambda x: x.score, reverse=True)
 
     def _fill(self, parts, lengths, num_beams):
-        """Fillings of blanks of known lengths."""
+        """Find fillings for blanks of fixed lengths."""
         ids, blanks = self._tokens(parts, lengths)
-        beams = [(0.0, {}, ())]  # log-probability, tokens by place, places
+        beams = [(0.0, {}, ())]  # log-probability, tokens by position, order
         for _ in blanks:
             candidates = {}
             for beam, values in zip(
@@ -129,7 +131,7 @@ class Filler:
         return [self._filling(parts, lengths, blanks, beam) for beam in beams]
 
     def _tokens(self, parts, lengths):
-        """Tokens of a text with `<mask>` in its blanks, and their places."""
+        """Encode a text with `<mask>` in its blanks; find their positions."""
         ids, blanks = [], []
         for number, part in enumerate(parts):
             if number:
@@ -137,8 +139,8 @@ class Filler:
                 blanks += places
                 ids += [MASK_ID] * len(places)
             encoded = self._tokenizer.encode(part)
-            # A part without a space after its blank, as in "<mask>.", begins no
-            # word.
+            # Text that directly follows a blank, as in "<mask>.", does not
+            # begin a word.
             touches = number and part and not part[0].isspace()
             if touches and encoded[:1] == [self._word_mark]:
                 encoded = encoded[1:]
@@ -146,7 +148,7 @@ class Filler:
         return ids, blanks
 
     def _distributions(self, ids, blanks, beams):
-        """float array [B, P, V], -inf for forbidden tokens."""
+        """Compute log-probabilities [B, P, V], -inf for forbidden tokens."""
         rows = []
         for _, tokens, _ in beams:
             row = list(ids)
@@ -194,7 +196,7 @@ class Filler:
 
 
 def _extensions(beam, blanks, values, count):
-    """Yield the likeliest beams with one more token, in any blank."""
+    """Yield the likeliest extensions of a beam by one token in any blank."""
     score, tokens, order = beam
     waiting = [x for x, place in enumerate(blanks) if place not in tokens]
     flat = values[waiting].ravel()
@@ -217,13 +219,13 @@ def parse(text, max_blank_tokens):
     Args:
         text: str, with `<mask>` for one token, `<mask:3>` for three, or
             `<mask:1-4>` for one to four.
-        max_blank_tokens: int, most tokens of a blank.
+        max_blank_tokens: int, maximum number of tokens in a blank.
 
     Returns:
-        (list of P + 1 str; list of P ranges).
+        (list of P + 1 str, the parts; list of P ranges, the lengths).
 
     Raises:
-        ValueError: if there are no blanks, or lengths out of range.
+        ValueError: if the text has no blank, or a length is out of range.
     """
     parts, lengths, begin = [], [], 0
     for match in _MARK.finditer(text):

@@ -1,6 +1,7 @@
-"""Generation of texts from raw prompts.
+"""Generator of texts that continue raw prompts.
 
-`Programs` has the graphs: reading prompts, adding tokens, beam search.
+The class `Programs` has the compiled functions for reading prompts, adding
+tokens and beam search.
 
 Shapes: B prompts, R texts per prompt, N = B R rows, T tokens, S steps.
 """
@@ -22,24 +23,26 @@ from xlnet_tf.generation.settings import Symbols
 from xlnet_tf.model.compiled import common_length
 from xlnet_tf.model.compiled import compiled
 
-# Steps between two checks for stop strings.
+# Number of steps between two checks for stop strings.
 _STEPS_BETWEEN_LOOKS = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class GeneratedText:
-    """A text that follows a prompt.
+    """Generated text and its log-probability.
 
     Attributes:
-        text: str, the new text without the prompt; it begins with a blank if it
-            begins a word.
-        token_ids: list of int, without the end token; up to the token that
-            completes a string of `stop`, which is not in `text`.
-        log_probability: float, of these tokens and the end under the model. For
-            beam search it includes the rules, and the tokens after a string of
-            `stop`.
-        score: float, sort key of the texts of a prompt.
-        has_ended: bool, whether the model or a string of `stop` ended it.
+        text: str, the new text without the prompt. If its first token begins a
+            word, the text begins with a space.
+        token_ids: list of int, without the end token. If a string of `stop`
+            ended the text, the tokens of this string are included here, but not
+            in `text`.
+        log_probability: float, log-probability of `token_ids` and the end token
+            under the model. For beam search the value includes the effect of
+            rules, and the tokens after a string of `stop`.
+        score: float, by which the texts of a prompt are sorted.
+        has_ended: bool, whether the model or a string of `stop` ended the text.
+            False: the text reached the maximum length.
     """
 
     text: str
@@ -50,22 +53,22 @@ class GeneratedText:
 
 
 def room_for_prompts(config, settings):
-    """Longest prompt, in tokens, that fits a model's positions.
+    """Compute the maximum number of tokens in a prompt.
 
     Args:
         config: XLNetConfig or BertConfig.
         settings: GenerationSettings.
 
     Returns:
-        int, or None for unlimited positions.
+        int, or None if the model's positions are unlimited.
 
     Raises:
-        ValueError: if the new tokens leave no room.
+        ValueError: if the new tokens leave no room for a prompt.
     """
     positions = getattr(config, "max_positions", None)
     if positions is None:
         return None
-    # At least one symbol and one token.
+    # A prompt has at least one symbol and one token.
     if positions - settings.max_new_tokens < 2:
         raise ValueError(
             f"`max_new_tokens` must be at most {positions - 2}, because the "
@@ -84,18 +87,18 @@ class TextGenerator:
         settings: GenerationSettings.
 
     Raises:
-        ValueError: if the model cannot generate or does not read segments, or
-            the backend has no beam search.
+        ValueError: if the model cannot generate, `segment_length` is given for
+            a model without memory, or the backend has no beam search.
 
     Attributes:
-        model, tokenizer, settings: as given.
-        keeps_prompt: bool, whether a text continues its prompt.
+        model, tokenizer, settings: the arguments.
+        keeps_prompt: bool, whether prompt and new text are one text.
     """
 
     keeps_prompt = True
 
     def __init__(self, model, tokenizer, settings):
-        self.model = model  # the programs hold only a weak reference
+        self.model = model  # `Programs` has only a weak reference
         self.tokenizer = tokenizer
         self.settings = settings
         search.check_beams(settings.num_beams)
@@ -122,7 +125,7 @@ class TextGenerator:
         return length
 
     def encode(self, prompt):
-        """Tokens of a prompt.
+        """Encode a prompt as tokens.
 
         Args:
             prompt: str.
@@ -131,7 +134,7 @@ class TextGenerator:
             list of int.
 
         Raises:
-            ValueError: if there are no tokens, or too many.
+            ValueError: if the prompt has no tokens, or too many.
         """
         token_ids = self.tokenizer.encode(prompt)
         if not token_ids:
@@ -153,12 +156,12 @@ class TextGenerator:
 
         Args:
             prompts: iterable of str.
-            first: int, the number of the first prompt, for the random seeds.
-                Default 0.
+            first: int, number of the first prompt. A prompt's number is part of
+                its random seed. Default 0.
 
         Yields:
             (prompt, list of GeneratedText), or (prompt, ValueError) for an
-            unreadable one.
+            invalid prompt.
         """
         number = first
         for batch in _batches(prompts, self.settings.batch_size):
@@ -187,8 +190,9 @@ class TextGenerator:
         """Generate texts for a batch of prompts.
 
         Args:
-            prompts: list of B lists of int, of `encode`.
-            numbers: list of B ints, for the random seeds. Default from 0 on.
+            prompts: list of B results of `encode`.
+            numbers: list of B ints, the numbers of the prompts, see `all`.
+                Default: 0 to B - 1.
 
         Returns:
             list of B lists of GeneratedText.
@@ -204,14 +208,14 @@ class TextGenerator:
         return self._texts(state)
 
     def stream(self, prompt, number=0):
-        """Yield the text of one prompt, part by part.
+        """Yield the new text of one prompt, part by part.
 
         Args:
-            prompt: list of int, of `encode`.
-            number: int, see `generate`.
+            prompt: list of int, the result of `encode`.
+            number: int, number of the prompt, see `all`.
 
         Yields:
-            str, the new part of the text.
+            str, the next part of the text.
         """
         shown = whole = ""
         for state in self._states([prompt], [number], 1):
@@ -225,8 +229,8 @@ class TextGenerator:
             yield whole[len(shown) :]
 
     def _certain(self, text):
-        """The part of a text that later tokens cannot change, str."""
-        # The next token may complete the last character, or a stop string.
+        """Cut the end of a text that later tokens can change."""
+        # Later tokens may complete the last character, or a stop string.
         text = text.rstrip("\N{REPLACEMENT CHARACTER}")
         begun = [
             size
@@ -237,7 +241,7 @@ class TextGenerator:
         return text[: len(text) - max(begun, default=0)]
 
     def _states(self, prompts, numbers, steps):
-        """Yield states, a few steps apart."""
+        """Yield the state of the search after every few steps."""
         settings = self.settings
         rows = settings.num_sequences
         features, history = self._batch(prompts)
@@ -275,7 +279,7 @@ class TextGenerator:
                 return
 
     def _batch(self, prompts):
-        """Features and history of prompts, padded on the left."""
+        """Make features and history of prompts, padded on the left."""
         longest = common_length(max(map(len, prompts)))
         if self._segment_length:
             size = self._segment_length
@@ -291,7 +295,7 @@ class TextGenerator:
         return features, ops.convert_to_tensor(history)
 
     def _new_tokens(self, state):
-        """int array [N, S], -1 for missing tokens."""
+        """Select the new tokens of a state, int array [N, S], -1 for none."""
         history = ops.convert_to_numpy(state["history"])
         return history[:, -self.settings.max_new_tokens :]
 
@@ -304,7 +308,7 @@ class TextGenerator:
         )
 
     def _texts(self, state):
-        """list of B lists of GeneratedText, from a state."""
+        """Make the texts of a state, B lists of GeneratedText."""
         texts_of_rows = []
         log_probabilities = ops.convert_to_numpy(state["log_probabilities"])
         for row, values in zip(
@@ -341,12 +345,12 @@ class TextGenerator:
         return texts_of_prompts
 
     def _text(self, row):
-        """_Text of a list of S ints."""
+        """Make the _Text of a row, a list of S ints."""
         return _Text(self.tokenizer, row, self.symbols, self.settings.stop)
 
 
 def _batches(values, size):
-    """Yield lists of `size` values; the last may have fewer."""
+    """Yield lists of `size` values; the last list may be shorter."""
     batch = []
     for value in values:
         batch.append(value)
@@ -358,18 +362,19 @@ def _batches(values, size):
 
 
 class _Text:
-    """New tokens of a row as text, cut before the first stop string."""
+    """New text of a row, cut before the first stop string."""
 
     def __init__(self, tokenizer, row, symbols, stop):
         given = [token for token in row if token >= 0]
         self.token_ids = [x for x in given if x not in symbols.end_ids]
         self.has_ended = len(self.token_ids) < len(given)
-        # Tokens whose probabilities count, including the end token.
+        # Number of tokens whose probabilities count, including the end token.
         self.num_counted = len(given)
         self.text = _decode(tokenizer, self.token_ids)
         self.has_stop = any(x in self.text for x in stop)
         if self.has_stop:
-            # Stop strings are checked every few steps: tokens may follow them.
+            # Stop strings are checked only every few steps, so tokens may
+            # follow a stop string.
             self.num_counted = next(
                 count
                 for count in range(1, len(self.token_ids) + 1)
@@ -393,47 +398,50 @@ class _Text:
 
 
 def _decode(tokenizer, token_ids):
-    """The text of tokens, with a blank before it if it begins a word."""
+    """Decode tokens; a text that begins a word begins with a space."""
     text = tokenizer.decode(token_ids)
     if token_ids and tokenizer.id_to_piece(token_ids[0]).startswith(BLANK):
         return f" {text}"
     return text
 
 
-# model -> {(class, how the model computes, arguments): object}
+# From a model to a dict from (class, the model's computation, arguments) to an
+# object of the class.
 _KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def kept(cls, model, tokenizer, *arguments):
-    """Make an object with compiled functions of a model, once.
+    """Make an object with compiled functions of a model, or reuse it.
 
     Args:
         cls: class of (model, tokenizer, *arguments).
-        model: XLNetPretrainer or XLNetSeq2Seq; the object does not keep it
-            alive.
+        model: XLNetPretrainer or XLNetSeq2Seq. The object has only a weak
+            reference to the model.
         tokenizer: data_pipeline Tokenizer.
         *arguments: hashable values.
 
     Returns:
-        object of the class, the same for equal arguments.
+        object of the class; the same object for equal arguments.
     """
     of_model = _KEPT.setdefault(model, {})
-    # A compiled function computes like the model at the time of tracing.
+    # A compiled function keeps the model's computation at the time of tracing,
+    # so the key contains this computation.
     key = (cls, repr(model.computation()), id(tokenizer), *arguments)
     if key not in of_model:
-        # The tokenizer is kept too, so that no other gets its id.
+        # A reference to the tokenizer is kept, so that no other object gets the
+        # tokenizer's id.
         made = cls(weakref.proxy(model), tokenizer, *arguments)
         of_model[key] = made, tokenizer
     return of_model[key][0]
 
 
 class Programs:
-    """Compiled functions of a model for some settings.
+    """Compiled functions of a model for given settings.
 
     Args:
         model: XLNetPretrainer or XLNetSeq2Seq.
         tokenizer: data_pipeline Tokenizer.
-        settings: GenerationSettings from `of_graph`.
+        settings: GenerationSettings, the result of `of_graph`.
 
     Attributes:
         decoder: Decoder.
@@ -447,7 +455,8 @@ class Programs:
         self.decoder = make_decoder(model)
         self.symbols = Symbols(tokenizer.vocabulary_size)
         self._settings = settings
-        # Tracing fixes the number of segments.
+        # A trace has a fixed number of segments, so segments need a fixed
+        # length.
         one_segment = settings.segment_length is None
         self.read = compiled(self._read, model, relaxes=one_segment)
         self.extend = compiled(self._extend, model)
@@ -477,7 +486,7 @@ class Programs:
 
 
 def of_graph(settings):
-    """Settings with defaults for all fields that do not affect a graph.
+    """Reset all fields to defaults that do not affect compiled functions.
 
     Args:
         settings: GenerationSettings.

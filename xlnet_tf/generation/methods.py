@@ -1,4 +1,4 @@
-"""Shared parts of the methods `generate`, `score` and `fill`."""
+"""Helpers of the methods `generate`, `score` and `fill` of models."""
 
 import warnings
 
@@ -6,7 +6,7 @@ import keras
 
 
 def generate_texts(generator, inputs, keeps_prompt):
-    """Generate texts in the form that `generate` of a model returns.
+    """Generate texts and return them as `generate` of a model does.
 
     Args:
         generator: TextGenerator.
@@ -14,12 +14,12 @@ def generate_texts(generator, inputs, keeps_prompt):
         keeps_prompt: bool, whether a text begins with its prompt.
 
     Returns:
-        str for a str, list of str for a list; with `num_sequences` above 1
-        lists of str instead. For an unreadable prompt in a list None, with a
-        warning that gives the reason.
+        str for one prompt, list of str for a list of prompts. With
+        `num_sequences` above 1, each str is a list of str instead. For an
+        invalid prompt in a list the result is None, with a warning.
 
     Raises:
-        ValueError: if the only prompt is unreadable.
+        ValueError: if the only prompt is invalid.
     """
     is_single = isinstance(inputs, str)
     is_one = generator.settings.num_sequences == 1
@@ -34,10 +34,10 @@ def generate_texts(generator, inputs, keeps_prompt):
 
 
 def texts_of(inputs):
-    """The user's texts as a list; a str is one text.
+    """Convert the user's input to a list of str; a str is one text.
 
     Raises:
-        TypeError: if it is neither.
+        TypeError: if `inputs` is neither a str nor a list of str.
     """
     if isinstance(inputs, str):
         return [inputs]
@@ -50,24 +50,24 @@ def texts_of(inputs):
 
 
 def following(prompt, text):
-    """A text without a leading blank if its prompt ends with one."""
+    """Remove the leading space of a text if its prompt ends with a space."""
     has_blank = prompt[-1:].isspace() and text.startswith(" ")
     return text[1:] if has_blank else text
 
 
 def answers(results, is_single, stacklevel=3):
-    """Results, with None and a warning for each unreadable input.
+    """Replace each error in results by None and a warning.
 
     Args:
-        results: list of answers, some of them ValueErrors.
-        is_single: bool, whether there was one input, not a list.
+        results: list of answers; a ValueError stands for an invalid input.
+        is_single: bool, whether the input was one str, not a list.
         stacklevel: int, see `warnings.warn`.
 
     Returns:
-        list, or the only result.
+        list of results; the only result if `is_single`.
 
     Raises:
-        ValueError: if the only result is one.
+        ValueError: if `is_single` and the only result is an error.
     """
     if is_single:
         (result,) = results
@@ -81,11 +81,11 @@ def answers(results, is_single, stacklevel=3):
 
 
 def check_can_read(model, method):
-    """Refuse raw strings for a model without support for them.
+    """Refuse raw strings if the model or the backend cannot read them.
 
     Args:
         model: Task.
-        method: str, the called method, for messages.
+        method: str, name of the called method, for messages.
 
     Raises:
         NotImplementedError: if the backend is neither TensorFlow nor JAX.

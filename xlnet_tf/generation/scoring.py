@@ -1,4 +1,4 @@
-"""Joint log-probabilities of texts under any order of their tokens.
+"""Scoring of texts: joint log-probabilities in any order of the tokens.
 
 Shapes: N texts, B rows of a batch, T tokens, P targets.
 """
@@ -26,9 +26,9 @@ class TextScore:
     """Log-probability of a text under a model.
 
     Attributes:
-        log_probability: float, natural, of all targets together; the mean over
-            the orders.
-        log_probabilities: list of float, one for each order.
+        log_probability: float, natural logarithm of the joint probability of
+            all targets, averaged over the orders.
+        log_probabilities: list of float, one value for each order.
         num_tokens: int, number of targets.
     """
 
@@ -38,12 +38,12 @@ class TextScore:
 
     @property
     def perplexity(self):
-        """float, per target."""
+        """Perplexity per target."""
         return math.exp(-self.log_probability / max(self.num_tokens, 1))
 
 
 class Scorer:
-    """Scoring of texts with a pretrained model.
+    """Class that computes log-probabilities of texts with a pretrained model.
 
     Args:
         model: XLNetPretrainer.
@@ -62,15 +62,16 @@ class Scorer:
         return outputs.get(name, outputs["token_loss"])
 
     def score(self, texts, orders, spans, batch_size):
-        """Log-probabilities of texts.
+        """Compute the log-probabilities of texts.
 
         Args:
             texts: list of N str.
-            orders: list of functions from (number of the text, P) to int array
-                [P], the step of each target.
-            spans: list of N lists of (begin, end), characters of the targets,
-                or None for all tokens.
-            batch_size: int, rows at a time.
+            orders: list of functions, one for each order. A function has the
+                arguments (index of the text, P), and returns the step of each
+                target, int array [P].
+            spans: list of N lists of (begin, end), the character ranges of the
+                targets; or None: all tokens are targets.
+            batch_size: int, number of rows per batch.
 
         Returns:
             list of N TextScore.
@@ -83,7 +84,7 @@ class Scorer:
             of_text = None if spans is None else spans[number]
             ids, targets = self._sequences.encode(text, of_text)
             if self._kind == "causal":
-                # No token predicts the first.
+                # No token predicts the first token.
                 targets = targets[targets > 0]
             if not len(targets):
                 reason = "a text must have a token to be scored"
@@ -106,7 +107,7 @@ class Scorer:
         ]
 
     def _sums(self, rows):
-        """list of float, log-probabilities of a batch of rows."""
+        """Compute the log-probability of each row in a batch, list of float."""
         sequences = self._sequences
         batch, begins = sequences.batch([ids for ids, _, _ in rows])
         token_ids = batch["token_ids"]
@@ -147,7 +148,7 @@ class Scorer:
         }
         inputs["target_ids"] = token_ids[:, 1:]
         if config.same_length:
-            # Every token sees equally many keys, as in `generate`.
+            # Each token attends to equally many keys, as in `generate`.
             shape = [len(token_ids), config.memory_length]
             inputs["memory_mask"] = np.zeros(shape, bool)
             empty = ops.zeros(
@@ -159,20 +160,20 @@ class Scorer:
 
 
 def make_orders(objective, order, num_orders, seed):
-    """Make orders by name.
+    """Make the orders of targets from the name of an order.
 
     Args:
         objective: Objective of the model.
-        order: str of `ORDERS`; or the step of each target, as a list or as a
-            function of the number of targets.
+        order: str, one of `ORDERS`; or the step of each target, as a list, or
+            as a function of the number of targets that returns a list.
         num_orders: int, number of random orders.
-        seed: int.
+        seed: int, seed of the random orders.
 
     Returns:
         list of functions, see `Scorer.score`.
 
     Raises:
-        ValueError: if the model has no such order.
+        ValueError: if the model cannot predict in the order.
     """
     name = order if isinstance(order, str) else "given"
     if isinstance(order, str) and order not in ORDERS:
@@ -185,7 +186,7 @@ def make_orders(objective, order, num_orders, seed):
             "`num_orders` must be at least 1, and 1 unless order='random'. "
             f"Received: num_orders={num_orders} with order={order!r}."
         )
-    # A model that predicts each token independently has no order.
+    # For such models only one order is possible.
     only = {"content": "forward", None: "independent"}
     only = only.get(objective.next_token)
     if only and name != only:
@@ -196,7 +197,7 @@ def make_orders(objective, order, num_orders, seed):
     if name == "random":
 
         def drawn(place):
-            # The same for a text at any place of the list.
+            # A text gets the same orders at any position in the list.
             return lambda number, count: np.random.default_rng(
                 [seed, 0, place]
             ).permutation(count)
@@ -229,10 +230,11 @@ def _tensors(batch):
 
 
 class Sequences:
-    """Sequences of one text each, in the layout of a model.
+    """Encoder of texts, one text per sequence, in the layout of a model.
 
-    A model that sees both sides gets `<sep>` and `<cls>` as in pretraining, as
-    a mark of the text's end; a causal model gets only the text.
+    A model that attends to both sides gets `<sep>` and `<cls>` as in
+    pretraining, because they mark the text's end. A causal model gets only the
+    text.
 
     Args:
         model: XLNetPretrainer.
@@ -249,18 +251,18 @@ class Sequences:
         self._longest = getattr(model.config, "max_positions", None)
 
     def encode(self, text, spans=None):
-        """Tokens of a text, and the places of the targets.
+        """Encode a text, and find the positions of the targets.
 
         Args:
             text: str.
-            spans: list of (begin, end), characters of the targets, or None for
-                all tokens.
+            spans: list of (begin, end), the character ranges of the targets; or
+                None: all tokens are targets.
 
         Returns:
-            (list of int, int array of places in it).
+            (list of int, the tokens; int array, the positions of the targets).
 
         Raises:
-            ValueError: if a span lies outside the text.
+            ValueError: if a span is outside the text.
         """
         if spans is None:
             ids = self._tokenizer.encode(text)
@@ -280,18 +282,18 @@ class Sequences:
         return ids, np.array(targets, np.int64)
 
     def batch(self, rows):
-        """Features of texts, and the begin of each text in its row.
+        """Make the features of texts, and find where each text begins.
 
         Args:
             rows: list of B lists of int.
 
         Returns:
-            (dict of int32 arrays [B, T]: `token_ids`, `segment_ids` and
-            `padding_mask`, and for models of both directions `is_reversed` [B];
-            list of B ints).
+            (features, begins). The features are a dict of int32 arrays [B, T],
+            `token_ids`, `segment_ids` and `padding_mask`, and of `is_reversed`
+            [B] for models of both directions. The begins are a list of B ints.
 
         Raises:
-            ValueError: if a text has more tokens than a model has positions.
+            ValueError: if a text has more tokens than the model has positions.
         """
         before, behind = [], [SEP_ID, CLS_ID]
         if self._is_causal:
@@ -328,6 +330,6 @@ class Sequences:
             "padding_mask": padding_mask,
         }
         if self._has_directions:
-            # Otherwise half of the rows would be read backwards.
+            # Otherwise the backbone would read half of the rows backwards.
             features["is_reversed"] = np.zeros(len(rows), bool)
         return features, begins

@@ -1,8 +1,8 @@
-"""The search for the next tokens: greedy, sampled, or by beams.
+"""Search for the next tokens: greedy search, sampling and beam search.
 
-This file has the choice of one token by rules, the loop of greedy search and
-sampling, and beam search by Model Garden's `SequenceBeamSearch`, which needs
-TensorFlow.
+This file contains the rules, the choice of one token, and the loop of greedy
+search and sampling. Beam search uses Model Garden's `SequenceBeamSearch`, which
+needs TensorFlow.
 
 Shapes: B examples, K beams, N rows, T tokens of a prompt, W tokens of a
 history, S steps, V vocabulary.
@@ -13,27 +13,27 @@ import tensorflow as tf
 from keras import ops
 
 _IMPOSSIBLE = -1e9
-_LOWEST_TEMPERATURE = 1e-30  # float32 can divide by this
+_LOWEST_TEMPERATURE = 1e-30  # float32 can still divide by this
 
 
 def without_rules(token):
-    """Entry of a history for a token that the rules ignore."""
+    """Encode a token as a history entry that the rules ignore."""
     return -2 - token
 
 
 def token_of(entry):
-    """Token of an entry of a history, -1 for an empty one."""
+    """Decode the token of a history entry, -1 for an empty entry."""
     return ops.maximum(entry, -2 - entry)
 
 
 def apply_rules(logits, history, length, new_tokens, settings, symbols):
-    """Apply the rules of the settings to logits.
+    """Apply the rules in the settings to logits.
 
     Args:
         logits: float32 tensor of shape [N, V].
-        history: int32 tensor of shape [N, W], -1 for no token, and
-            `without_rules` of tokens that the rules ignore.
-        length: int32 scalar, number of filled places.
+        history: int32 tensor of shape [N, W], earlier tokens. -1 means no
+            token; tokens that the rules ignore are encoded by `without_rules`.
+        length: int32 scalar, number of filled columns of `history`.
         new_tokens: int32 scalar, number of new tokens so far.
         settings: GenerationSettings.
         symbols: Symbols of `xlnet_tf.generation.settings`.
@@ -65,7 +65,7 @@ def apply_rules(logits, history, length, new_tokens, settings, symbols):
 
 
 def _any_token(history, chosen, num_rows, vocabulary_size):
-    """bool [N, V], whether a token is at one of the chosen places."""
+    """Mark tokens that are at a chosen place of the history, bool [N, V]."""
     row = ops.arange(num_rows, dtype="int32")[:, None]
     row = ops.broadcast_to(row, ops.shape(history))
     places = ops.stack([row, ops.maximum(history, 0)], axis=-1)
@@ -76,7 +76,7 @@ def _any_token(history, chosen, num_rows, vocabulary_size):
 
 
 def _completes_ngram(history, seen, length, size):
-    """bool [N, W], places that follow a copy of the last n - 1 tokens."""
+    """Mark places that follow a copy of the last n - 1 tokens, bool [N, W]."""
     width = ops.shape(history)[1]
     matches = seen & (ops.arange(width, dtype="int32") >= size - 1)
     for back in range(1, size):
@@ -90,8 +90,8 @@ def choose(logits, uniform, settings):
     """Choose the next token of every row.
 
     Args:
-        logits: float32 tensor of shape [N, V], of `apply_rules`.
-        uniform: float32 tensor of shape [N], in [0, 1), the random numbers.
+        logits: float32 tensor of shape [N, V], the result of `apply_rules`.
+        uniform: float32 tensor of shape [N], random numbers in [0, 1).
         settings: GenerationSettings.
 
     Returns:
@@ -100,10 +100,11 @@ def choose(logits, uniform, settings):
     if not settings.samples:
         return ops.cast(ops.argmax(logits, axis=-1), "int32")
     is_possible = logits > _IMPOSSIBLE
-    # Below zero, so that a low temperature makes no logit infinite.
+    # Logits up to 0 stay below infinity at a low temperature.
     logits = logits - ops.max(logits, axis=-1, keepdims=True)
     logits = logits / max(settings.temperature, _LOWEST_TEMPERATURE)
-    # A high temperature would bring forbidden logits close to the others.
+    # At a high temperature, forbidden logits would become close to the allowed
+    # logits.
     logits = ops.where(is_possible, logits, _IMPOSSIBLE)
     size = logits.shape[-1]
     if settings.top_k and settings.top_k < size:
@@ -117,9 +118,9 @@ def choose(logits, uniform, settings):
         kept = ops.where(before < settings.top_p, falling, 2.0)
         least = ops.min(kept, axis=-1, keepdims=True)
         probabilities = ops.where(probabilities < least, 0.0, probabilities)
-    # Each token has a part of [0, sum), by its probability. The random number
-    # falls into the part of the chosen token. Tokens without probability have
-    # no part.
+    # Each token has an interval of [0, sum) as long as its probability. The
+    # chosen token is the token whose interval contains the random number. A
+    # token of probability 0 has an empty interval.
     ends = ops.cumsum(probabilities, axis=-1)
     place = uniform[:, None] * ends[:, -1:]
     token = ops.sum(ops.cast(ends <= place, "int32"), axis=-1)
@@ -129,19 +130,19 @@ def choose(logits, uniform, settings):
 
 
 def begin(decoder, context, prompt, num_steps):
-    """Make the state before the first new token.
+    """Make the state of the search before the first new token.
 
     Args:
         decoder: Decoder.
-        context: dict of `Decoder.read`, of B prompts.
-        prompt: int32 tensor of shape [N, T], N / B rows of each prompt side by
-            side; -1 for no token.
+        context: dict, the result of `Decoder.read` for B prompts.
+        prompt: int32 tensor of shape [N, T], with N / B adjacent rows for each
+            prompt; -1 for no token.
         num_steps: int, S.
 
     Returns:
-        dict of tensors: `index` int32 [], steps so far; `history` int32 [N, T +
-        S]; `log_probabilities` float32 [N, S], of the new tokens under the
-        model; `is_done` bool [N]; and the cache.
+        dict of tensors: the cache; `index` int32 [], the number of steps so
+        far; `history` int32 [N, T + S]; `is_done` bool [N]; and
+        `log_probabilities` float32 [N, S] of the new tokens.
     """
     num_rows = ops.shape(prompt)[0]
     unwritten = ops.full([num_rows, num_steps], -1, "int32")
@@ -155,13 +156,13 @@ def begin(decoder, context, prompt, num_steps):
 
 
 def extend(decoder, context, state, uniforms, settings, symbols, last_step):
-    """Add tokens until `last_step`, or until every row has ended.
+    """Add tokens until `last_step`, or until all rows have ended.
 
     Args:
         decoder: Decoder.
-        context: dict of `Decoder.read`.
-        state: dict of `begin` or of `extend`.
-        uniforms: float32 tensor of shape [N, S], in [0, 1).
+        context: dict, the result of `Decoder.read`.
+        state: dict, the result of `begin` or `extend`.
+        uniforms: float32 tensor of shape [N, S], random numbers in [0, 1).
         settings: GenerationSettings.
         symbols: Symbols of `xlnet_tf.generation.settings`.
         last_step: int32 scalar, at most S.
@@ -215,10 +216,10 @@ def _put(rows, column, values):
 
 
 def check_beams(num_beams):
-    """Refuse beam search on JAX: its library needs TensorFlow.
+    """Refuse beam search on JAX, because its library needs TensorFlow.
 
     Raises:
-        ValueError: if there is more than one beam.
+        ValueError: if `num_beams` is above 1 on JAX.
     """
     backend = keras.backend.backend()
     if num_beams > 1 and backend != "tensorflow":
@@ -229,29 +230,30 @@ def check_beams(num_beams):
         )
 
 
-# The library's scores of beams without a text are this low.
+# The library's score of a beam without a text.
 _NO_TEXT = -1e6
 
 
 def beam_search(decoder, context, prompt, num_steps, settings, symbols):
-    """Find the likeliest texts that continue prompts, best first.
+    """Find the likeliest continuations of prompts by beam search.
 
-    Ended texts come first; without any, the texts after S tokens. Rules, such
-    as `no_repeat_ngram`, move the probability of forbidden tokens to the
-    others.
+    The best texts come first. If any text has ended, only ended texts are
+    results; otherwise the results have S tokens. Rules such as
+    `no_repeat_ngram` distribute the probability of forbidden tokens over the
+    allowed tokens.
 
     Args:
         decoder: Decoder.
-        context: dict of `Decoder.read`.
+        context: dict, the result of `Decoder.read`.
         prompt: int32 tensor of shape [B, T], -1 for no token.
         num_steps: int, S.
         settings: GenerationSettings.
         symbols: Symbols of `xlnet_tf.generation.settings`.
 
     Returns:
-        (int32 tensor of shape [B, K, S], new tokens, -1 after the end; float32
-        tensor of shape [B, K], sums of log-probabilities divided by the length
-        penalty; -inf for a missing text).
+        (tokens, scores). Tokens are int32 [B, K, S], -1 after the end. Scores
+        are float32 [B, K], log-probabilities divided by the length penalty,
+        -inf for a missing text.
 
     Source: https://arxiv.org/abs/1609.08144, section 7.
     """
@@ -265,8 +267,9 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
         place = num_prompt + index
         history = cache["history"]
         columns = tf.range(tf.shape(history)[1])
-        # Beam search stores only one type; float32 holds every id. The prompt's
-        # last token is there already, perhaps without rules.
+        # The library's cache has one dtype; float32 represents every id
+        # exactly. The prompt's last token is already in the history and may be
+        # encoded by `without_rules`.
         is_new = (columns == place - 1) & (index > 0)
         history = tf.where(is_new, tf.cast(token, tf.float32)[:, None], history)
         kept = {
@@ -311,10 +314,10 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
 
 
 def length_penalty(lengths, alpha):
-    """Divisors of the log-probabilities of texts, in beam search.
+    """Compute the divisors of the texts' log-probabilities in beam search.
 
     Args:
-        lengths: float tensor or number, tokens of the texts.
+        lengths: float tensor or number, numbers of tokens of the texts.
         alpha: float, `length_penalty` of GenerationSettings.
 
     Returns:
@@ -326,7 +329,7 @@ def length_penalty(lengths, alpha):
 
 
 def _of_ended(tokens, scores, num_steps, settings, symbols):
-    """Cut tokens at the end symbol; put the scores of texts on one scale."""
+    """Cut tokens at the end symbol, and divide all scores by the penalty."""
     missing = num_steps - tf.shape(tokens)[2]
     tokens = tf.pad(tokens, [[0, 0], [0, 0], [0, missing]], constant_values=-1)
     is_end = tf.reduce_any(
@@ -334,7 +337,8 @@ def _of_ended(tokens, scores, num_steps, settings, symbols):
     )
     ended_before = tf.cumsum(tf.cast(is_end, tf.int32), axis=2, exclusive=True)
     tokens = tf.where(ended_before > 0, -1, tokens)
-    # If no text has ended, the library gives plain log-probabilities.
+    # If no text has ended, the library's scores are log-probabilities without
+    # the length penalty.
     has_ended = tf.reduce_any(is_end, axis=2)
     longest = length_penalty(num_steps, settings.length_penalty)
     scores = tf.where(has_ended, scores, scores / longest)
@@ -343,7 +347,7 @@ def _of_ended(tokens, scores, num_steps, settings, symbols):
     return tf.where(is_text[..., None], tokens, -1), scores
 
 
-# Called during tracing; it defines a class.
+# AutoGraph must not convert this function, because it defines a class.
 @tf.autograph.experimental.do_not_convert
 def _search_class():
     from official.nlp.modeling.ops import beam_search as library
@@ -351,7 +355,7 @@ def _search_class():
     keys = library._StateKeys
 
     class Search(library.SequenceBeamSearch):
-        """The library's search, with early stopping."""
+        """Beam search of the library, with early stopping."""
 
         def __init__(self, *arguments, stops_early, **kwargs):
             super().__init__(*arguments, **kwargs)

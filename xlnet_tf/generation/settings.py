@@ -1,4 +1,4 @@
-"""Settings of generation, and special tokens of generated texts."""
+"""Settings of generation, and the special tokens of generated texts."""
 
 import dataclasses
 
@@ -14,46 +14,52 @@ from data_pipeline.tokenization.symbols import SPECIAL_IDS
 
 @dataclasses.dataclass(frozen=True)
 class GenerationSettings(settings.Settings):
-    """Settings of generation; every field is an option of the command too.
+    """Settings of generation; each field is also an option of the command.
 
-    The default is greedy search: each step takes the likeliest token. `sample`,
-    `temperature`, `top_k` or `top_p` switch to random tokens, `num_beams` to
-    beam search.
+    The default is greedy search: each step chooses the likeliest token.
+    `sample`, `temperature`, `top_k` or `top_p` select random tokens, and
+    `num_beams` selects beam search.
 
     Args:
-        max_new_tokens: int, most new tokens of a text. Default 64.
-        min_new_tokens: int, tokens before a text may end. Default 0.
-        num_sequences: int, texts for every prompt, best first; beam search may
-            find fewer. More than one needs sampling or beams. Default 1.
-        sample: bool, draw tokens at random. Default False.
-        temperature: float, divides the logits before a token is drawn. Default
-            1.
-        top_k: int, draw from this many likeliest tokens; 0 (default) from all.
-        top_p: float, draw from the fewest tokens whose probabilities sum up to
-            it. Default 1.
-        repetition_penalty: float, divides positive logits of earlier tokens,
-            prompt included, and multiplies negative ones (as in CTRL,
-            https://arxiv.org/abs/1909.05858). Default 1.
-        no_repeat_ngram: int, size of n-grams that may occur only once, prompt
-            included; 0 (default) allows all.
-        num_beams: int, beams of beam search. Default 1.
+        max_new_tokens: int, maximum number of new tokens per text. Default 64.
+        min_new_tokens: int, minimum number of new tokens before a text may end.
+            Default 0.
+        num_sequences: int, number of texts per prompt, best first. Beam search
+            may find fewer. Several texts need sampling or beams. Default 1.
+        sample: bool, whether tokens are drawn at random. Default False.
+        temperature: float, divisor of the logits before a token is drawn.
+            Default 1.
+        top_k: int, number of likeliest tokens to draw from. Default 0: all
+            tokens.
+        top_p: float. A token is drawn from the smallest set of likeliest tokens
+            whose probabilities sum up to `top_p`. Default 1.
+        repetition_penalty: float. For tokens that occurred before, also in the
+            prompt, positive logits are divided by the penalty, and negative
+            logits multiplied, as in CTRL (https://arxiv.org/abs/1909.05858).
+            Default 1.
+        no_repeat_ngram: int, size of n-grams that may occur only once in prompt
+            and text. Default 0: no limit.
+        num_beams: int, number of beams in beam search. Default 1.
         length_penalty: float, alpha of https://arxiv.org/abs/1609.08144: a
             text's score is its log-probability divided by
             ((5 + tokens) / 6)^alpha. Default 0.
-        early_stopping: bool, stop as soon as `num_beams` texts have ended. By
-            default beam search continues until no other text can be better.
-        stop: tuple of str; a text ends before the first stop string.
-        seed: int, of the random tokens; equal seeds draw equal texts for any
-            batch size. Default 0.
-        max_prompt_tokens: int, longer prompts are refused. Default 4096.
-        segment_length: int, tokens of a prompt read at a time, with earlier
-            ones in memory as far as the model's `memory_length` allows. Default
-            None: all at once.
-        batch_size: int, prompts at a time. Default 8.
+        early_stopping: bool, whether beam search stops as soon as `num_beams`
+            texts have ended. Default False: the search continues until no other
+            text can be better.
+        stop: tuple of str, the stop strings. A text ends before the first stop
+            string.
+        seed: int, seed of the random tokens. Equal seeds draw equal texts for
+            any batch size. Default 0.
+        max_prompt_tokens: int, maximum number of tokens in a prompt; longer
+            prompts are refused. Default 4096.
+        segment_length: int, number of prompt tokens read at a time. The
+            memories contain the last `memory_length` earlier tokens. Default
+            None: all tokens at a time.
+        batch_size: int, number of prompts per batch. Default 8.
 
     Raises:
         TypeError: if a value is of the wrong kind.
-        ValueError: if a value is out of its range, or settings exclude each
+        ValueError: if a value is out of its range, or settings contradict each
             other.
     """
 
@@ -141,7 +147,7 @@ class GenerationSettings(settings.Settings):
 
     @property
     def samples(self):
-        """bool, whether tokens are drawn at random."""
+        """Whether tokens are drawn at random."""
         given = self.temperature != 1 or self.top_k > 0 or self.top_p != 1
         return self.sample or given
 
@@ -151,20 +157,20 @@ class Symbols:
     """Special tokens of generated texts.
 
     Attributes:
-        num_pieces: int, number of the tokenizer's pieces; a model may have more
-            tokens.
-        end_ids: tuple of int, tokens that end a text.
+        num_pieces: int, number of the tokenizer's pieces. A model's vocabulary
+            may be larger.
+        end_ids: tuple of int, ids of the tokens that end a text.
     """
 
     num_pieces: int
     end_ids: tuple = (SEP_ID, CLS_ID, END_OF_DOCUMENT_ID)
 
     def ends(self, vocabulary_size):
-        """bool array [V], tokens that end a text."""
+        """Mark the tokens that end a text, bool array [V]."""
         return np.isin(np.arange(vocabulary_size), self.end_ids)
 
     def blocked(self, vocabulary_size):
-        """bool array [V], tokens that are never generated."""
+        """Mark the tokens that are never generated, bool array [V]."""
         token = np.arange(vocabulary_size)
         special = np.isin(token, list(SPECIAL_IDS.values()))
         is_end = self.ends(vocabulary_size)

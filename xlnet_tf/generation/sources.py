@@ -1,4 +1,4 @@
-"""Generation of a target from its source, for sequence to sequence.
+"""Generation of target texts from source texts, for sequence to sequence.
 
 Shapes: B sources, T tokens of a source, K beams, S steps.
 """
@@ -22,11 +22,11 @@ from xlnet_tf.generation.settings import Symbols
 
 
 class SourceGenerator(TextGenerator):
-    """Generator of targets for raw sources.
+    """Generator of target texts for source texts.
 
-    A source is encoded as in training: long sources are truncated at the end,
-    and [SEP] follows. `repetition_penalty` and `no_repeat_ngram` apply only to
-    the target.
+    Sources are encoded as in training: a source that is too long is truncated
+    at the end, and [SEP] is appended. `repetition_penalty` and
+    `no_repeat_ngram` apply only to the target.
 
     Args:
         model: XLNetSeq2Seq.
@@ -34,7 +34,7 @@ class SourceGenerator(TextGenerator):
         settings: GenerationSettings.
 
     Raises:
-        ValueError: if settings do not fit the model.
+        ValueError: if a setting does not fit the model.
     """
 
     keeps_prompt = False
@@ -44,10 +44,10 @@ class SourceGenerator(TextGenerator):
         self._max_tokens = min(self._max_tokens, preprocessor.source_length)
 
     def encode(self, prompt):
-        """Tokens of a source.
+        """Encode a source as tokens.
 
         Raises:
-            ValueError: if there are no tokens.
+            ValueError: if the source has no tokens.
         """
         token_ids = self.tokenizer.encode(prompt)
         if not token_ids:
@@ -64,21 +64,21 @@ class SourceGenerator(TextGenerator):
 
     def _text(self, row):
         text = super()._text(row)
-        # A target is a separate text, without a leading blank.
+        # A target is a separate text, so it has no leading space.
         text.text = text.text.removeprefix(" ")
         return text
 
 
 def of_sources(features):
-    """Features for a Decoder, and a history without the sources.
+    """Make the features for a Decoder, and a history that hides the sources.
 
     Args:
         features: dict of `token_ids` and `padding_mask` int32 [B, T], padded on
             the left.
 
     Returns:
-        (dict of features, int32 tensor of shape [B, T], -1 except for the last
-        token, which is `without_rules`).
+        (dict of features, history). The history is an int32 tensor of shape [B,
+        T]: the last token, encoded by `without_rules`, and -1 otherwise.
     """
     token_ids = features["token_ids"]
     num_tokens = ops.shape(token_ids)[1]
@@ -97,17 +97,17 @@ def of_sources(features):
 def search_targets(model, features, settings, num_pieces):
     """Find the likeliest target of each source, by beam search.
 
-    JAX uses greedy search, because it has no beam search.
+    On JAX the search is greedy, because beam search needs TensorFlow.
 
     Args:
         model: XLNetSeq2Seq.
         features: dict, see `of_sources`.
         settings: GenerationSettings.
-        num_pieces: int, pieces of the tokenizer.
+        num_pieces: int, number of the tokenizer's pieces.
 
     Returns:
         dict of `tokens` int32 [B, S], -1 after the end, and `log_probability`
-        float32 [B], natural.
+        float32 [B], in natural logarithms.
     """
     decoder = make_decoder(model)
     features, history = of_sources(features)
@@ -119,7 +119,7 @@ def search_targets(model, features, settings, num_pieces):
         *(decoder, decoder.read(features, steps), history, steps),
         *(settings, symbols),
     )
-    # The loop loses the static number of rows.
+    # After the loop, the shape's batch size is unknown; set it again.
     batch_size = features["token_ids"].shape[0]
     best = tf.ensure_shape(tokens[:, 0], [batch_size, steps])
     scores = tf.ensure_shape(scores, [batch_size, settings.num_beams])
@@ -134,7 +134,7 @@ def _greedy(decoder, features, history, settings, symbols):
     context = decoder.read(features, steps)
     state = extend(
         *(decoder, context, begin(decoder, context, history, steps)),
-        ops.zeros([ops.shape(history)[0], steps]),  # nothing is random
+        ops.zeros([ops.shape(history)[0], steps]),  # nothing is drawn
         *(settings, symbols, steps),
     )
     return {
@@ -144,7 +144,7 @@ def _greedy(decoder, features, history, settings, symbols):
 
 
 def decode_targets(tokens, tokenizer):
-    """Texts of generated tokens.
+    """Decode generated tokens to texts.
 
     Args:
         tokens: int array [X, S], -1 after the end.

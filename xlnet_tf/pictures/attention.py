@@ -1,6 +1,6 @@
-"""Attention weights of a model over a text and its memory.
+"""Attention weights of a model over a text and its memory, and pictures.
 
-Shapes: T tokens, M remembered tokens, K = M + T keys, N heads, L layers.
+Shapes: T tokens, M tokens in memory, K = M + T keys, N heads, L layers.
 """
 
 import dataclasses
@@ -18,10 +18,10 @@ class Attention:
     """Attention weights of one text.
 
     Attributes:
-        keys: list of K strs, the pieces of the keys: M of memory, then T of the
-            text.
+        keys: list of K strs, the pieces of the keys: M pieces in memory, then T
+            pieces of the text.
         num_remembered: int, M.
-        weights: float array [L, N, T, K]; each row sums to 1.
+        weights: float array [L, N, T, K], whose rows sum to 1.
 
     Example:
 
@@ -39,20 +39,21 @@ class Attention:
 
     @property
     def rows(self):
-        """list of T strs, the pieces of the text."""
+        """Pieces of the text, list of T strs."""
         return self.keys[self.num_remembered :]
 
 
 def read_attention(
     model: Any, tokenizer: Any, text: str, memory_text: str | None = None
 ) -> Attention:
-    """Compute the attention weights of a text, after an earlier text.
+    """Compute the attention weights of a text, optionally with an earlier text.
 
     Args:
-        model: a backbone, or a model with one.
+        model: a backbone, or a model with a backbone.
         tokenizer: data_pipeline Tokenizer.
         text: str.
-        memory_text: str, an earlier text, remembered completely. Default None.
+        memory_text: str, an earlier text, which the memory then contains
+            completely. Default None.
 
     Returns:
         Attention.
@@ -103,18 +104,19 @@ def _encode(tokenizer, text, layout=None):
 def draw_attention(
     attention: Attention, layer: int = -1, head: int | None = None
 ):
-    """Draw the weights of a head: rows attend to columns.
+    """Draw the attention weights of a head; rows attend to columns.
 
     Args:
         attention: Attention.
-        layer: int, from 0 on; negative ones count from the last. Default -1.
+        layer: int, from 0. Negative numbers count from the last layer. Default
+            -1.
         head: int, or None (default) for the mean of all heads.
 
     Returns:
         matplotlib.figure.Figure.
 
     Raises:
-        ValueError: if there is no such layer or head.
+        ValueError: if the layer or the head does not exist.
     """
     layers, heads = attention.weights.shape[:2]
     for name, value, count in (("layer", layer, layers), ("head", head, heads)):
@@ -139,14 +141,15 @@ def draw_attention(
 
 
 def draw_distances(attention: Attention):
-    """Draw the attention weight by distance, layer by layer.
+    """Draw the mean attention weight by distance, for each layer.
 
     Args:
         attention: Attention.
 
     Returns:
-        matplotlib.figure.Figure: for each distance, row minus key, the mean
-        weight of all heads over the rows with such a key.
+        matplotlib.figure.Figure. The distance is the row's position minus the
+        key's position. The mean is over all heads, and over the rows that have
+        a key at the distance.
     """
     import matplotlib
     from matplotlib.figure import Figure

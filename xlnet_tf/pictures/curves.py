@@ -1,4 +1,4 @@
-"""Curves of runs, from their `metrics.jsonl`."""
+"""Pictures of training curves, from the `metrics.jsonl` of runs."""
 
 import contextlib
 import os
@@ -9,23 +9,23 @@ from data_pipeline.base.files import read_json_lines
 from data_pipeline.base.models import METRICS_FILE
 from data_pipeline.base.models import read_run
 
-_MARGIN = 0.12  # share of the height, for the last values
+_MARGIN = 0.12  # share of the height that labels need
 
 
 def draw_curves(runs: Sequence[str | os.PathLike], metric: str = "loss"):
-    """Draw a metric of several runs against the step.
+    """Draw a metric of one or several runs against the step.
 
     Args:
         runs: list of paths of run directories.
-        metric: str, a key of the lines of `metrics.jsonl`. Default "loss".
+        metric: str, a key in the lines of `metrics.jsonl`. Default "loss".
 
     Returns:
-        matplotlib.figure.Figure: training as lines, evaluations as dots. The
-        title names one run with its model and its records.
+        matplotlib.figure.Figure, with training as lines and evaluations as
+        dots. The title of a single run includes its model and its records.
 
     Raises:
         FileNotFoundError: if a directory has no `metrics.jsonl`.
-        ValueError: if a run has no such metric, or no lines yet.
+        ValueError: if a run does not have the metric, or has no lines yet.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -69,12 +69,12 @@ def draw_curves(runs: Sequence[str | os.PathLike], metric: str = "loss"):
 
 
 def _title(runs):
-    """Names of the runs; for a single run also facts of its `run.json`, str."""
+    """Make the title: run names, and for a single run facts from `run.json`."""
     if len(runs) > 1:
         return ", ".join(as_path(run).name for run in runs)
     run = as_path(runs[0])
     title = "/".join([run.parent.name, run.name]).strip("/")
-    # The file may be missing, or come from another program.
+    # `run.json` may be missing, or come from another program.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         facts = read_run(run)
         model, records = facts["model"], facts.get("records")
@@ -88,7 +88,7 @@ def _title(runs):
 
 
 def _numbers(line):
-    """A line's numbers, and its kind."""
+    """Read a line of metrics: its numbers and its kind."""
     return {
         name: value
         for name, value in line.items()
@@ -97,7 +97,7 @@ def _numbers(line):
 
 
 def _annotate(axes, step, value, colour):
-    """Write the last value of a curve above its last point."""
+    """Write the last value of a curve above the last point."""
     axes.annotate(
         f"{value:.3g}",
         (step, value),

@@ -1,4 +1,4 @@
-"""A matrix as a grid with named rows and columns."""
+"""Picture of a matrix as a grid with named rows and columns."""
 
 MOST_TOKENS = 150
 
@@ -8,10 +8,11 @@ def draw_grid(axes, values, rows, columns, title, highest=1.0):
 
     Args:
         axes: matplotlib.axes.Axes.
-        values: array [R, C], from 0 on.
-        rows, columns: R and C strs; letters, not formulas.
+        values: array [R, C], values of at least 0.
+        rows, columns: R and C strs, the names. They are shown as they are, even
+            if they look like formulas.
         title: str.
-        highest: float, the value of the darkest colour. Default 1.
+        highest: float, value of the darkest colour. Default 1.
     """
     axes.imshow(values, cmap="Blues", vmin=0, vmax=highest, aspect="equal")
     size = 9 if max(len(rows), len(columns)) <= 24 else 6
@@ -29,10 +30,10 @@ def draw_grid(axes, values, rows, columns, title, highest=1.0):
 
 
 def figure_of(num_rows, num_columns, panels=1):
-    """A Figure with room for `panels` grids side by side.
+    """Make a Figure with room for `panels` grids side by side.
 
     Raises:
-        ValueError: if there are too many rows or columns to read.
+        ValueError: if the number of rows or columns is too large.
     """
     from matplotlib.figure import Figure
 

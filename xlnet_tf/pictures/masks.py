@@ -1,8 +1,8 @@
-"""Pictures of attention masks: both streams in an order, and pseudo masks.
+"""Pictures of attention masks: of both streams, and of pseudo masks.
 
-The models use the same masks.
+The pictures show the masks that the models use.
 
-Shapes: T tokens, M remembered tokens.
+Shapes: T tokens, M tokens in memory.
 """
 
 from collections.abc import Sequence
@@ -23,19 +23,19 @@ ORDERS = ("forward", "backward", "random")
 def make_order(
     order: str | Sequence[int], num_tokens: int, seed: int = 0
 ) -> np.ndarray:
-    """Factorization order of a text, as positions from 0 on.
+    """Make the factorization order of a text, as positions from 0.
 
     Args:
         order: "forward", "backward", "random", or a list of the positions 1 to
-            T in the order of prediction, like 3 -> 2 -> 4 -> 1 in the paper.
+            T in the order of prediction, such as [3, 2, 4, 1] in the paper.
         num_tokens: int, T.
-        seed: int, of a random order. Default 0.
+        seed: int, seed of a random order. Default 0.
 
     Returns:
         int array [T].
 
     Raises:
-        ValueError: if `order` is none of these.
+        ValueError: if `order` is invalid.
     """
     positions = np.arange(num_tokens)
     if isinstance(order, str):
@@ -62,12 +62,12 @@ def draw_masks(
     seed: int = 0,
     memory: Sequence[str] = (),
 ):
-    """Draw the masks of the content and the query stream.
+    """Draw the attention masks of the content stream and the query stream.
 
     Args:
         pieces: list of T strs.
         order, seed: see `make_order`.
-        memory: list of M strs, earlier pieces in memory.
+        memory: list of M strs, the pieces in memory. Default: none.
 
     Returns:
         matplotlib.figure.Figure.
@@ -111,16 +111,16 @@ def draw_masks(
 
 
 def draw_pseudo_masks(pieces: Sequence[str], blocks: Sequence[Sequence[int]]):
-    """Draw the mask of pseudo-masked language modelling.
+    """Draw the attention mask of pseudo-masked language modelling.
 
     Args:
         pieces: list of T strs.
-        blocks: list of lists of positions from 1 on, the targets of each step,
-            in the order of prediction.
+        blocks: list of lists of positions from 1, the targets of each step, in
+            the order of prediction.
 
     Returns:
-        matplotlib.figure.Figure: the text, with [M] for targets, then [P] and
-        the token of every target.
+        matplotlib.figure.Figure. Rows and columns are the text with [M] for
+        targets, then [P] and the token of every target.
 
     Raises:
         ValueError: if a position is outside the text, or occurs twice.

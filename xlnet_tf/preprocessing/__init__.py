@@ -1,1 +1,1 @@
-"""Preprocessors from raw strings to features, one for each task."""
+"""Preprocessors, which convert raw strings to features; one for each task."""

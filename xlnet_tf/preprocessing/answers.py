@@ -1,6 +1,6 @@
-"""Conversion of predictions for windows to answers to questions.
+"""Conversion of model outputs for windows to answers to questions.
 
-Shapes: R rows, one per window, n answers kept for a question.
+Shapes: R rows, one per window, n kept answers per question.
 """
 
 import numbers
@@ -16,7 +16,7 @@ from xlnet_tf.preprocessing.strings import named_strings
 from xlnet_tf.preprocessing.strings import of_examples
 from xlnet_tf.preprocessing.strings import to_tensor
 
-_BLOCK = 256  # questions at a time, to save memory
+_BLOCK = 256  # number of questions at a time, to save memory
 
 
 def answer(
@@ -28,7 +28,7 @@ def answer(
     max_answer_length=64,
     null_threshold=None,
 ):
-    """Answer raw questions; see `XLNetQuestionAnswering.answer`."""
+    """Answer questions in raw strings; see `XLNetQuestionAnswering.answer`."""
     check_preprocessor(task)
     x = task.preprocessor.tensors({"question": questions, "context": contexts})
     is_single = task.preprocessor.is_single(x)
@@ -49,17 +49,18 @@ def answer(
 
 
 def check_places(contexts, y):
-    """Warn about answers without text or at a wrong place.
+    """Warn about answers without text, and answers at a wrong position.
 
-    Answers without text count as no answer; training skips misplaced ones. Only
-    plain lists or arrays are checked.
+    An answer without text counts as no answer, and training skips an answer at
+    a wrong position. Only plain lists or arrays are checked.
 
     Args:
-        contexts: str of each question, or another value.
-        y: dict of "answer_start", int, in characters, and "answer_text", str.
+        contexts: list with the context of each question, or another value.
+        y: dict with lists of "answer_start", int, in characters, and
+            "answer_text", str.
 
     Raises:
-        ValueError: if no answer is at its place.
+        ValueError: if no answer is at its `answer_start`.
     """
     columns = contexts, y.get("answer_start"), y.get("answer_text")
     if not all(isinstance(x, (list, np.ndarray)) for x in columns):
@@ -84,7 +85,7 @@ def check_places(contexts, y):
         return
     context, begin, text = wrong[0]
     message = (
-        f"{len(wrong)} of {len(rows)} answers do not stand at their "
+        f"{len(wrong)} of {len(rows)} answers are not at their "
         f"`answer_start`, counted in characters, the first {text[:80]!r} at "
         f"{begin} of {context[:80]!r}"
     )
@@ -98,7 +99,7 @@ def check_places(contexts, y):
 
 
 def _stands(context, begin, text):
-    """Whether an answer, without blanks around it, is at its place."""
+    """Whether an answer, without outer spaces, is at its position."""
     words = text.strip()
     begin += text.index(words)
     return begin >= 0 and context.startswith(words, begin)
@@ -114,7 +115,7 @@ def _spans(task, x, batch_size, n_best, max_answer_length):
 
 
 def _rows(spans, null_threshold):
-    """The answers to each question as a dict of plain values."""
+    """Convert the answers to each question to a dict of plain values."""
     spans = {name: value.numpy().tolist() for name, value in spans.items()}
     names = ("text", "begin", "end", "score")
     for *columns, null_score in zip(
@@ -139,26 +140,31 @@ def decode(
     max_answer_length: int = 64,
     null_threshold: float | None = None,
 ) -> list[dict]:
-    """Answers to encoded questions, one dict per question.
+    """Find the answers to encoded questions, one dict per question.
 
     Args:
         outputs: dict of arrays [R, ...], outputs of `XLNetQuestionAnswering`
             without `start_positions`.
-        encoded: EncodedExamples of the preprocessor, not for training.
+        encoded: EncodedExamples, made by the preprocessor with
+            `training=False`.
         examples: list of QuestionExample.
-        n_best: int, most answers for a question. Default 5.
-        max_answer_length: int, pieces. Default 64.
-        null_threshold: float; a question has no answer if its logit of "no
-            answer" is above. Default None: always an answer.
+        n_best: int, maximum number of answers per question. Default 5.
+        max_answer_length: int, maximum number of pieces in an answer. Default
+            64.
+        null_threshold: float. A question has no answer if its logit of "no
+            answer" is above the threshold. Default None: every question has an
+            answer.
 
     Returns:
-        list of dict of JSON values: `id`, `answer`, a slice of the context, ""
-        = no answer, `no_answer_odds`, the logit of "no answer", and `n_best`,
-        the best answers regardless of the threshold: a list of dict of `text`,
-        `probability` (among these), `start_log_prob` and `end_log_prob`.
+        list of dict of JSON values. `answer` is a slice of the context, "" = no
+        answer. `no_answer_odds` is the logit of "no answer". `n_best` has the
+        best answers regardless of the threshold: a list of dict of `text`,
+        `probability` (among these answers), `start_log_prob` and
+        `end_log_prob`. `id` is the question's id.
 
     Raises:
-        ValueError: two examples share an id, or the outputs hold NaN.
+        ValueError: if two examples have the same id, or the outputs contain
+            NaN.
     """
     from data_pipeline.features.answers import best_spans
     from data_pipeline.features.answers import n_best_answers
@@ -213,15 +219,16 @@ def _check_numbers(outputs):
 
 
 def answer_tensors(y):
-    """Labels of `fit` as a dict of tensors.
+    """Convert labels of `fit` to a dict of tensors.
 
     Args:
-        y: dict of `answer_start`, integers, and `answer_text`, texts, one per
-            question.
+        y: dict of `answer_start`, integers, and `answer_text`, texts, each with
+            one value per question.
 
     Raises:
-        ValueError: if a part is missing, or has several entries for a question.
-        TypeError: if a part has another type.
+        ValueError: if an entry is missing, or has several values for a
+            question.
+        TypeError: if an entry has another type.
     """
     names = ("answer_start", "answer_text")
     if not isinstance(y, dict) or set(y) != set(names):
@@ -231,7 +238,7 @@ def answer_tensors(y):
             f"Received: {received}."
         )
     starts = y["answer_start"]
-    # Also a single number, for a single question.
+    # Labels of a single question may be a single number.
     starts = to_tensor(starts if hasattr(starts, "dtype") else np.array(starts))
     if not starts.dtype.is_integer:
         raise TypeError(

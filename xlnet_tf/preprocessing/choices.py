@@ -1,4 +1,4 @@
-"""Features of questions with options, and of queries with documents.
+"""Preprocessors of questions with options, and of queries with documents.
 
 Shapes: B batch, O options of a question or documents of a query, T tokens,
 R rows of O sequences.
@@ -18,28 +18,28 @@ from xlnet_tf.preprocessing.strings import to_tensor
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetMultipleChoicePreprocessor(Preprocessor):
-    """Features of questions about contexts, a sequence for each option.
+    """Preprocessor of questions with options: one sequence for each option.
 
     A sequence is the context, then the question and the option. The option
-    replaces each `_` of the question, or follows a question without a blank. A
-    long context is truncated at its end. A question with its option is
-    truncated at its beginning if it has more than `max_question_length` tokens
-    or does not fit.
+    replaces each `_` in the question, or follows a question without `_`. A long
+    context is truncated at the end. A question with its option is truncated at
+    the beginning if they have more than `max_question_length` tokens or do not
+    fit.
 
     Args:
-        max_question_length: int, most tokens of a question with its option.
-            Default 128.
-        fill_blanks: bool, whether an option replaces each `_` of its question.
-            If False, it follows every question. Default True.
-        Others: see `Preprocessor`.
+        max_question_length: int, maximum number of tokens of a question with
+            its option. Default 128.
+        fill_blanks: bool, whether an option replaces each `_` in its question.
+            If False, the option always follows the question. Default True.
+        Other arguments: see `Preprocessor`.
 
     Call arguments:
         x: dict of strings "context" [B], "question" [B], "options" [B, O].
         y, sample_weight: returned unchanged.
 
     Returns:
-        dict of `token_ids`, `segment_ids` and `padding_mask`, int32
-        [B, O, T], and `y` and `sample_weight` if given.
+        dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, O, T];
+        if given, `y` and `sample_weight` follow in a tuple.
 
     Example:
 
@@ -115,7 +115,7 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         training: bool = False,
         progress: bool = False,
     ):
-        """Rows of questions with options; see `Preprocessor.encode`.
+        """Encode questions with options as rows; see `Preprocessor.encode`.
 
         Args:
             examples: list of ChoiceExample with equally many options.
@@ -124,11 +124,10 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
 
         Returns:
             EncodedExamples with `label` int32 [R], the index of the right
-            option, -1 if unknown.
+            option, or -1 if unknown.
 
         Raises:
-            ValueError: an example has another number of options than the
-                first.
+            ValueError: if the examples have different numbers of options.
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
@@ -170,22 +169,22 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetRankerPreprocessor(Preprocessor):
-    """Features of queries and their documents, a sequence for each document.
+    """Preprocessor of queries with documents: one sequence per document.
 
     A sequence is the query, then the document.
 
     Args: see `Preprocessor`.
 
     Call arguments:
-        x: dict of strings "query" [B] and "documents" [B, O], or [B, (O)] if
-            queries have different numbers of documents.
-        y: [B, O] or [B, (O)], the relevance of each document, or None.
+        x: dict of strings "query" [B] and "documents" [B, O], or ragged [B,
+            (O)] if queries have different numbers of documents.
+        y: [B, O] or ragged [B, (O)], the relevance of each document, or None.
         sample_weight: [B], returned unchanged.
 
     Returns:
-        dict of `token_ids`, `segment_ids` and `padding_mask`, int32
-        [B, O, T], and `document_mask`, int32 [B, O], 1 = a document, 0 = a
-        filler; and `y` float32 [B, O] and `sample_weight` if given.
+        dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, O, T],
+        and `document_mask`, int32 [B, O], 1 = a document, 0 = filler. If given,
+        `y` float32 [B, O] and `sample_weight` follow in a tuple.
 
     Example:
 
@@ -245,22 +244,24 @@ class XLNetRankerPreprocessor(Preprocessor):
         progress: bool = False,
         num_documents: int = 8,
     ):
-        """Rows of a query and documents; see `Preprocessor.encode`.
+        """Encode queries with documents as rows; see `Preprocessor.encode`.
 
-        Documents that do not fit one row are divided among several, so that as
-        many rows as possible have a relevant one. Rows are filled with copies
-        of their first document, with a `document_mask` of 0.
+        If a query has more than `num_documents` documents, they are divided
+        among several rows, so that as many rows as possible have a relevant
+        document. Rows are filled up with copies of their first document, whose
+        `document_mask` is 0.
 
         Args:
             examples: list of RankingExample.
             labels: not used.
             training, progress: see `Preprocessor.encode`.
-            num_documents: int, O. Default 8.
+            num_documents: int, O, number of documents per row. Default 8.
 
         Returns:
-            EncodedExamples with `label` float32 [R, O], the relevance (0 if
-            unknown), `document_mask` int32 [R, O], 1 = a document, 0 = a
-            filler, and `example` int32 [R, O].
+            EncodedExamples with three arrays [R, O]. `label` float32 is the
+            relevance (0 if unknown). `document_mask` int32 is 1 for a document
+            and 0 for filler. `example` int32 is the index of each document's
+            example.
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
@@ -297,7 +298,7 @@ class XLNetRankerPreprocessor(Preprocessor):
 
 
 def _repeated(preprocessor, ids, rows):
-    """Ragged ids [N, (T)] of each row, cut to the length of a sequence."""
+    """Repeat ids, ragged [N, (T)], for each sequence of a row; truncate."""
     import tensorflow as tf
 
     from data_pipeline.features.packing import checked_size
@@ -313,7 +314,7 @@ def _repeated(preprocessor, ids, rows):
 
 
 def _fill_blanks(questions, options):
-    """Questions [N] with each `_` replaced by the option [N]."""
+    """Replace each `_` in questions [N] by the option [N]."""
     import tensorflow as tf
 
     from data_pipeline.tokenization.ragged import row_ids
@@ -329,7 +330,7 @@ def _fill_blanks(questions, options):
 
 
 def _row_lengths(tensor):
-    """Number of values in each row of a tensor [B, O] or [B, (O)]."""
+    """Count the values in each row of a tensor [B, O] or ragged [B, (O)]."""
     import tensorflow as tf
 
     if isinstance(tensor, tf.RaggedTensor):
@@ -349,7 +350,7 @@ def _check_options(examples):
 
 
 def _rows_of_queries(examples, num_documents):
-    """Lists of at most `num_documents` indices of one query."""
+    """Divide examples into rows: lists of at most `num_documents` indices."""
     queries = {}
     for index, example in enumerate(examples):
         queries.setdefault(example.query_id, []).append(index)
@@ -362,11 +363,12 @@ def _rows_of_queries(examples, num_documents):
 
 
 def _unflatten(features, num_options):
-    """Features [B * O, T] -> [B, O, T]."""
+    """Reshape features [B * O, T] to [B, O, T]."""
     import tensorflow as tf
 
     return {
-        # Not -1 for the rows: their number is unknown for an empty batch.
+        # The number of rows must not be -1, because an empty batch does not
+        # determine it.
         name: tf.reshape(
             value,
             [

@@ -1,4 +1,4 @@
-"""Files of preprocessors: the tokenizer and the settings in a directory."""
+"""Files of preprocessors: their tokenizer and their settings in a directory."""
 
 import importlib.util
 import inspect
@@ -22,7 +22,7 @@ _NEEDED = ("tensorflow", "tensorflow_text", "sentencepiece", "data_pipeline")
 
 
 def can_preprocess():
-    """Whether the packages of a preprocessor are installed; imports none."""
+    """Whether a preprocessor's packages are installed, without an import."""
     try:
         return all(importlib.util.find_spec(name) for name in _NEEDED)
     except ImportError:
@@ -42,9 +42,9 @@ def _check_names(file, cls, settings):
 
 
 class PreprocessorPreset:
-    """Mixin that reads preprocessors from presets and writes them.
+    """Mixin to read preprocessors from presets and write them.
 
-    The preprocessor has `tokenizer` and `settings`.
+    The class must have the attributes `tokenizer` and `settings`.
     """
 
     tokenizer: Any
@@ -55,20 +55,21 @@ class PreprocessorPreset:
     ):
         """Make a preprocessor from the tokenizer of a model directory.
 
-        Settings come from a saved preprocessor of this class, or else are the
-        defaults.
+        If the directory has a saved preprocessor of this class, its settings
+        are used; otherwise the defaults.
 
         Args:
-            path: str or path of a directory, ours, released or Hugging Face's.
+            path: str or path of a preset, of a released model's directory, or
+                of Hugging Face's.
             verify: bool, whether to compare the files with the directory's
-                `SHA256SUMS`, if there is one. Default True.
-            **settings: constructor arguments that override saved ones.
+                `SHA256SUMS`, if this file exists. Default True.
+            **settings: constructor arguments that override the saved settings.
 
         Returns:
             A preprocessor of this class.
 
         Raises:
-            FileNotFoundError: if there is no tokenizer.
+            FileNotFoundError: if the directory has no tokenizer.
             ValueError: if a file is damaged.
         """
         from data_pipeline.tokenization.hugging_face import read_tokenizer
@@ -91,9 +92,9 @@ class PreprocessorPreset:
 
     @classmethod
     def of_settings(cls, settings, *arguments):
-        """Make a preprocessor from settings; the default layout is not passed.
+        """Make a preprocessor from settings, without passing a default layout.
 
-        User classes may lack this setting.
+        The constructor of a user's class may not have the argument `layout`.
         """
         if settings.get("layout") == "xlnet":
             settings = {k: v for k, v in settings.items() if k != "layout"}
@@ -106,12 +107,13 @@ class PreprocessorPreset:
         Args:
             path: str or path of a directory or of a checkpoint in it.
             verify: bool, see `from_preset`.
-            layout: str, for a directory without a saved preprocessor of this
-                class.
+            layout: str, layout for a directory without a saved preprocessor of
+                this class.
 
         Returns:
-            A preprocessor of this class, or None if there is no tokenizer or
-            only a BERT's, or TensorFlow Text or SentencePiece is not installed.
+            A preprocessor of this class; or None, if the directory has no
+            SentencePiece tokenizer, or TensorFlow Text or SentencePiece is not
+            installed.
 
         Raises:
             ValueError, FileNotFoundError: if a file is damaged or missing.
@@ -130,7 +132,7 @@ class PreprocessorPreset:
 
     @classmethod
     def _saved(cls, path):
-        """Class and settings of a saved preprocessor of this kind of task."""
+        """Read class and settings of a saved preprocessor of this class."""
         file = path / own.PREPROCESSOR_FILE
         if not file.is_file():
             return cls, {}
@@ -148,7 +150,7 @@ class PreprocessorPreset:
         saved_cls = cls
         if name != keras.saving.get_registered_name(cls):
             saved_cls = keras.saving.get_registered_object(name)
-        # A user's subclass; a preprocessor of another task is ignored.
+        # Accept a user's subclass; ignore a preprocessor of another task.
         if isinstance(saved_cls, type) and issubclass(saved_cls, cls):
             _check_names(file, saved_cls, saved["config"])
             return saved_cls, saved["config"]
@@ -158,7 +160,7 @@ class PreprocessorPreset:
         """Write the settings and the tokenizer to a directory.
 
         Args:
-            path: str or path of a directory, made if missing.
+            path: str or path of a directory, which is made if missing.
         """
         path = as_path(path)
         own.write_tokenizer(self.tokenizer, path)
@@ -167,7 +169,7 @@ class PreprocessorPreset:
         add_checksums(path, written)
 
     def save_settings(self, path):
-        """Write preprocessor.json, the settings without the tokenizer."""
+        """Write `preprocessor.json`, the settings without the tokenizer."""
         saved = {
             FORMAT_VERSION: own.PRESET_VERSION,
             "module": type(self).__module__,

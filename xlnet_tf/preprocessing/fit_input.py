@@ -1,6 +1,6 @@
 """Conversion of the input of `fit`, `evaluate` and `predict` to features.
 
-TensorFlow is imported for the first raw strings.
+TensorFlow is imported when the first raw strings are converted.
 """
 
 import inspect
@@ -19,30 +19,31 @@ DEFAULT_BATCH_SIZE = 32
 def keras_input(
     model, x, y=None, sample_weight=None, batch_size=None, shuffle=False
 ):
-    """Convert the input of a task for `keras.Model`.
+    """Convert the input of a task's methods to input for `keras.Model`.
 
     Args:
         model: Task.
         x: raw strings or features, in lists, arrays, columns or dicts; or
-            batches of either, of a tf.data.Dataset, PyDataset or generator.
-        y: labels for lists or arrays, or None.
-        sample_weight: weights for these, or None.
-        batch_size: int, or None for 32.
+            batches of raw strings or features, from a tf.data.Dataset,
+            PyDataset or generator.
+        y: labels if `x` is in lists or arrays, or None.
+        sample_weight: weights of the labels, or None.
+        batch_size: int. Default None: 32.
         shuffle: bool, whether each pass over strings has a new order.
 
     Returns:
-        tuple of x, y, sample_weight, batch_size; for strings in lists, a data
-        set of batches and None three times.
+        tuple of x, y, sample_weight, batch_size. If `x` was strings in lists, x
+        is a data set of batches, and the other values are None.
 
     Raises:
-        TypeError, ValueError: if a part is unreadable.
+        TypeError, ValueError: if a part of the input is invalid.
     """
     if is_data_set(x):
         beside = y, sample_weight, batch_size
         if is_raw(x) and any(part is not None for part in beside):
             raise ValueError(
-                "`x` is a data set, which gives labels, weights and batches "
-                "itself: leave `y`, `sample_weight` and `batch_size` out."
+                "`x` is a data set, which contains labels, weights and "
+                "batches: leave `y`, `sample_weight` and `batch_size` out."
             )
         x = _prepared_data_set(model, model.checked(x))
     elif gives_batches(x):
@@ -53,27 +54,27 @@ def keras_input(
             parts = tensors(model.preprocessor, x, y, sample_weight)
             x = _data_set(model.preprocessor, parts, batch_size, shuffle)
             return x, None, None, None
-        if isinstance(x, dict):  # Keras accepts no lists with a dict
+        if isinstance(x, dict):  # Keras refuses lists if `x` is a dict
             y, sample_weight = _as_array(y), _as_array(sample_weight)
     return x, y, sample_weight, batch_size
 
 
 def is_data_set(x):
-    """Whether input is a tf.data.Dataset, perhaps a distributed one, bool."""
+    """Whether input is a tf.data.Dataset or a distributed data set."""
     return hasattr(x, "element_spec")
 
 
 def gives_batches(x):
-    """Whether input is a data set, PyDataset or generator, not rows."""
+    """Whether input consists of batches: data set, PyDataset or generator."""
     is_batches = isinstance(x, keras.utils.PyDataset) or inspect.isgenerator(x)
     return is_batches or is_data_set(x)
 
 
 def checked_rows(model, x, y=None, sample_weight=None):
-    """Check rows and labels, and convert labels for the loss.
+    """Check rows and labels, and convert the labels for the loss.
 
     Args:
-        model, x, y, sample_weight: see `keras_input`; no data set.
+        model, x, y, sample_weight: see `keras_input`; `x` is not a data set.
 
     Returns:
         tuple of x, y, sample_weight.
@@ -94,10 +95,10 @@ def checked_rows(model, x, y=None, sample_weight=None):
 
 
 def prepared(model, x, y=None, sample_weight=None):
-    """Convert a batch of strings to features; features are unchanged.
+    """Convert a batch of strings to features; leave features unchanged.
 
     Args:
-        model, x, y, sample_weight: see `keras_input`; no data set.
+        model, x, y, sample_weight: see `keras_input`; `x` is not a data set.
 
     Returns:
         tuple of x, y, sample_weight.
@@ -110,7 +111,7 @@ def prepared(model, x, y=None, sample_weight=None):
 
 
 def refuse_weights():
-    """Raise ValueError: Keras would ignore weights without labels."""
+    """Raise ValueError for weights without labels, which Keras would ignore."""
     raise ValueError(
         "`sample_weight` and `class_weight` weigh `y`, which is not given. "
         "Targets of pretraining are weighed by the feature `target_weights` "
@@ -122,7 +123,7 @@ def check_preprocessor(model):
     """Refuse raw strings for a task without a preprocessor.
 
     Raises:
-        ValueError: if the task has none.
+        ValueError: if the task has no preprocessor.
     """
     if model.preprocessor is None:
         raise ValueError(
@@ -141,15 +142,15 @@ def _unpacked(parts):
 
 
 def _data_set(preprocessor, parts, batch_size, shuffle):
-    """A data set of the features of strings in tensors."""
+    """Make a data set of features from strings in tensors."""
     import tensorflow as tf
 
     from data_pipeline.dataset_options import dataset_options
 
     count, batch_size = _count(parts), batch_size or DEFAULT_BATCH_SIZE
     if count <= batch_size and not shuffle:
-        # A data set that calls a function starts more slowly than a batch is
-        # read. The size stays open, to avoid a new trace.
+        # Starting a data set with a mapped function takes longer than reading
+        # one batch. The batch size stays unknown, to avoid a new trace.
         batch = preprocessor(*_unpacked(parts))
         data = tf.data.Dataset.from_tensor_slices(batch).batch(max(count, 1))
         return data.with_options(dataset_options())
@@ -169,7 +170,7 @@ def _mapped(preprocessor, data):
 
 
 def _prepared_data_set(model, data):
-    """Make a data set of features with checked labels from the user's."""
+    """Convert the user's data set to features, with checked labels."""
     limits = model.label_range(data)
     if limits is not None:
         data = check_labels(data, *limits)
@@ -178,7 +179,7 @@ def _prepared_data_set(model, data):
     check_preprocessor(model)
     spec = data.element_spec
     x, *others = spec if isinstance(spec, tuple) else (spec,)
-    # The labels of questions are a dict, with the texts of the answers.
+    # Labels of questions may contain strings: a dict with the answer texts.
     has_strings = others and not isinstance(others[0], dict)
     if has_strings and not model.preprocessor.labels_are_strings:
         _refuse_string_labels(others[0])
@@ -201,23 +202,23 @@ def _refuse_string_labels(spec):
 
 
 def check_labels(data, least, most, words, any_shape=False):
-    """Make a data set that raises at a label out of range.
+    """Add a check of the labels' range to a data set.
 
-    The check is part of the data set, so that it also works with compiled
-    steps; there XLA would make the loss nan.
+    The check is part of the data set, so that it also works with steps compiled
+    by XLA, where a wrong label would make the loss NaN.
 
     Args:
         data: tf.data.Dataset of batches `(x, y)` or `(x, y, sample_weight)`.
-        least, most: numbers, the range of the labels.
-        words: str, description of valid labels, for the error.
-        any_shape: bool, whether labels of other shapes than [B] and [B, 1] are
-            checked too. Default False, because such labels belong to a custom
+        least, most: numbers, smallest and largest valid label.
+        words: str, description of valid labels for the error message.
+        any_shape: bool, whether labels with shapes besides [B] and [B, 1] are
+            also checked. Default False, because such labels belong to a custom
             loss.
 
     Returns:
-        tf.data.Dataset of the same elements; a label out of the range raises
-        InvalidArgumentError. `data` itself if there is nothing to check, or it
-        is distributed.
+        tf.data.Dataset of the same elements, where an invalid label raises
+        InvalidArgumentError. If `data` has no labels to check or is
+        distributed, `data` itself.
 
     Raises:
         ValueError: if the labels are strings.
@@ -253,8 +254,8 @@ def _prepared_batches(model, batches):
     Args:
         model: Task.
         batches: `keras.utils.PyDataset` or generator of batches `x`, `(x, y)`
-            or `(x, y, sample_weight)`. The first batch of a PyDataset is
-            inspected.
+            or `(x, y, sample_weight)`. The first batch of a PyDataset is read
+            once more.
     """
 
     def of_features(batch):
@@ -277,10 +278,11 @@ def _prepared_batches(model, batches):
 
 
 class _Mapped(keras.utils.PyDataset):
-    """The batches of another PyDataset, each passed to a function."""
+    """PyDataset that applies a function to the batches of a PyDataset."""
 
     def __init__(self, batches, function):
-        # In threads: TensorFlow tokenizes, and does not survive a fork.
+        # Threads instead of processes: TensorFlow tokenizes, and cannot run
+        # after a fork.
         super().__init__(
             workers=batches.workers, max_queue_size=batches.max_queue_size
         )
@@ -301,17 +303,17 @@ class _Mapped(keras.utils.PyDataset):
 
 
 def split(model, x, y, sample_weight, fraction):
-    """Split strings: first examples for training, last ones for validation.
+    """Split strings: the last examples are for validation.
 
     Args:
         model, x, y, sample_weight: see `keras_input`.
-        fraction: float, the share for validation.
+        fraction: float, share of the examples for validation.
 
     Returns:
-        two tuples of x, y, sample_weight.
+        two tuples of x, y, sample_weight: for training and for validation.
 
     Raises:
-        ValueError: if a part would be empty, or `x` is a data set.
+        ValueError: if a split would be empty, or `x` is a data set.
     """
     if is_data_set(x):
         raise ValueError(
@@ -335,7 +337,7 @@ def split(model, x, y, sample_weight, fraction):
 
 
 def tensors(preprocessor, x, y=None, sample_weight=None):
-    """Convert raw input and labels to tensors, packed like Keras' data.
+    """Convert raw input and labels to tensors, in tuples as Keras expects.
 
     Raises:
         ValueError: if `x` is one example, not a batch.
@@ -361,7 +363,7 @@ def _as_tensors(y):
 
 
 def _count(parts):
-    """Number of examples, equal in all parts."""
+    """Count the examples; refuse parts with different numbers of examples."""
     counts = [
         int(part.shape[0]) if part.shape.rank else 0
         for part in keras.tree.flatten(parts)

@@ -1,7 +1,7 @@
-"""Base of all preprocessors: a tokenizer and settings.
+"""Base class of all preprocessors: a tokenizer with settings.
 
-A preprocessor runs eagerly and inside `tf.data.Dataset.map`. It needs
-TensorFlow Text and SentencePiece, imported on first use.
+A preprocessor runs eagerly and inside `tf.data.Dataset.map`. TensorFlow Text
+and SentencePiece are required, and imported on first use.
 
 Shapes: B batch, N texts, T tokens.
 """
@@ -16,27 +16,30 @@ import keras
 
 from xlnet_tf.preprocessing.files import PreprocessorPreset
 
-# Tables are padded to a multiple of 64 or 128, plus a few added tokens.
+# Number of unused tokens that needs no warning: embedding tables are padded to
+# a multiple of 64 or 128, and may have a few added tokens.
 _MOST_UNUSED_TOKENS = 256
 
 
 class Preprocessor(PreprocessorPreset):
-    """Raw strings to features; base of the preprocessors of the tasks.
+    """Converter of raw strings to features; base of all preprocessors.
 
-    A subclass defines `tensors`, `features` and `encode`. It may override
-    `call` to change labels too.
+    A subclass defines `tensors`, `features` and `encode`. A subclass may
+    override `call` to also change labels.
 
     Args:
         tokenizer: data_pipeline Tokenizer.
-        sequence_length: int, T, [SEP] and [CLS] included. Default 512.
-        truncate: str, the segment of a pair that is truncated at its end:
-            "longest_first" (default, as released), "only_first" or
+        sequence_length: int, T, maximum number of tokens with [SEP] and [CLS].
+            Default 512.
+        truncate: str, the segment of a pair that is truncated at the end:
+            "longest_first" (default, as in the released code), "only_first" or
             "only_second".
-        pad_to_longest: bool, whether a batch is as wide as its longest
-            sequence rather than `sequence_length`. Faster without XLA.
+        pad_to_longest: bool, whether batches are padded to their longest
+            sequence instead of `sequence_length`. This is faster without XLA.
             Default False.
-        layout: str, the model's `config.layout`: "xlnet" (default), [CLS] ends
-            a sequence; or "bert", [CLS] begins a sequence, padded on the right.
+        layout: str, the model's `config.layout`. "xlnet" (default): [CLS] is
+            the last token. "bert": [CLS] is the first token, and padding is on
+            the right.
 
     Call arguments:
         x: raw input of a batch, or of a single example.
@@ -44,7 +47,8 @@ class Preprocessor(PreprocessorPreset):
         sample_weight: weights, or None.
 
     Returns:
-        features, or tuples with `y` and `sample_weight` if these are given.
+        features; if `y` or `sample_weight` is given, a tuple of features, `y`
+        and `sample_weight`.
 
     Raises:
         TypeError: if the tokenizer is not a `data_pipeline.Tokenizer`.
@@ -53,10 +57,10 @@ class Preprocessor(PreprocessorPreset):
 
     usual_pad_side = "left"
     labels_are_strings = False
-    # Rank of the strings of one example; a batch has one more axis.
+    # Number of axes of one example's strings; a batch has one more axis.
     string_rank = 0
-    # Function that refuses too many sequences before they are made, see
-    # `data_pipeline.features.packing.checked_size`; set by exports.
+    # Function of exports that refuses too many sequences before memory is
+    # allocated, see `data_pipeline.features.packing.checked_size`.
     check_size = None
     _num_symbols = 3
 
@@ -82,27 +86,27 @@ class Preprocessor(PreprocessorPreset):
 
     @property
     def layout(self):
-        """str, "xlnet" or "bert"."""
+        """Layout of sequences, "xlnet" or "bert"."""
         return self._layout.name
 
     @property
     def pad_side(self):
-        """The padded side of sequences: "left" or "right"."""
+        """Side of the padding in sequences, "left" or "right"."""
         return self._layout.pad_side(self.usual_pad_side)
 
     @property
     def fillers(self):
-        """dict of a feature's name to its value in padding."""
+        """Values of features in padding, dict from feature name to int."""
         return self._layout.fillers(self.pad_side)
 
     @property
     def text_begin(self):
-        """int, the position of a sequence's first piece, if none is padding."""
+        """Position of the first piece in a sequence without padding."""
         return self._layout.text_begin
 
     @property
     def sequence_length(self):
-        """int, T. Data sets mapped before a change keep the old length."""
+        """Maximum length T. Data sets mapped earlier keep their old length."""
         return self._sequence_length
 
     @sequence_length.setter
@@ -111,10 +115,11 @@ class Preprocessor(PreprocessorPreset):
         self._sequence_length = value
 
     def check_length(self, value):
-        """Refuse a `sequence_length` that does not fit the other settings.
+        """Refuse an invalid `sequence_length`.
 
         Raises:
-            ValueError: if this or another setting is out of range.
+            ValueError: if `sequence_length` is invalid or contradicts another
+                setting.
         """
         from data_pipeline.features.packing import check_packing
 
@@ -124,18 +129,19 @@ class Preprocessor(PreprocessorPreset):
         return self.call(x, y, sample_weight)
 
     def call(self, x, y=None, sample_weight=None):
-        """See the class."""
+        """Convert raw input; see the class."""
         features = self.as_batch(self.features, self.tensors(x))
         return keras.utils.pack_x_y_sample_weight(features, y, sample_weight)
 
     def tensors(self, x):
-        """Convert raw input to tensors, the parts of an example by name.
+        """Convert raw input to named string tensors.
 
         Args:
             x: strings in lists, arrays or tensors.
 
         Returns:
-            dict of str to string tensor, ragged or not.
+            dict from the name of a part, such as "text", to a string tensor,
+            which may be ragged.
 
         Raises:
             TypeError: if a part does not consist of strings.
@@ -144,7 +150,7 @@ class Preprocessor(PreprocessorPreset):
         raise NotImplementedError
 
     def features(self, x):
-        """Features of a batch.
+        """Compute the features of a batch.
 
         Args:
             x: dict of tensors, see `tensors`.
@@ -161,31 +167,31 @@ class Preprocessor(PreprocessorPreset):
         training: bool = False,
         progress: bool = False,
     ):
-        """Rows of features and labels of examples, for fine-tuning.
+        """Encode examples as rows of features and labels, for fine-tuning.
 
-        It reads texts with the same functions as a call.
+        Texts are encoded by the same functions as in a call.
 
         Args:
             examples: list of examples of `data_pipeline.tasks.examples`.
-            labels: sequence of str, the classes or tags, or None.
-            training: bool, whether the rows are for training; otherwise every
-                example gets a prediction. Default False.
-            progress: bool, whether to draw a bar. Default False.
+            labels: sequence of str, names of the classes or tags, or None.
+            training: bool, whether the rows are for training. If False, every
+                example has a row, so that it gets a prediction. Default False.
+            progress: bool, whether to show a progress bar. Default False.
 
         Returns:
             data_pipeline.features.batches.EncodedExamples.
 
         Raises:
-            ValueError: if there are no examples, or one does not fit.
+            ValueError: if `examples` is empty, or an example is invalid.
         """
         raise NotImplementedError
 
     def is_single(self, x):
-        """Whether tensors hold one example rather than a batch."""
+        """Whether tensors contain one example instead of a batch."""
         return next(iter(x.values())).shape.rank == self.string_rank
 
     def as_batch(self, function, x, *others):
-        """Apply a function of batches; one example becomes a batch of one.
+        """Apply a function of batches to a batch or to one example.
 
         Args:
             function: callable.
@@ -193,17 +199,18 @@ class Preprocessor(PreprocessorPreset):
             *others: other arguments of the batch or the example.
 
         Returns:
-            the result of the function; for one example its first row.
+            the result of the function; for one example, the first row of the
+            result.
         """
         if self.is_single(x):
             return _first_row(function(*add_axis((x, *others))))
         return function(x, *others)
 
     def tokenize(self, texts):
-        """Ids of texts, see `Tokenizer.encode`.
+        """Encode texts as ids, see `Tokenizer.encode`.
 
         Args:
-            texts: string tensor [N]; equal ones are tokenized once.
+            texts: string tensor [N]; equal texts are tokenized once.
 
         Returns:
             int32 ragged tensor [N, (T)].
@@ -211,14 +218,14 @@ class Preprocessor(PreprocessorPreset):
         import tensorflow as tf
 
         texts = tf.convert_to_tensor(texts)
-        with tf.device("CPU:0"):  # GPUs hold no strings
+        with tf.device("CPU:0"):  # GPUs cannot store strings
             distinct, numbers = tf.unique(texts)
         ids = _unconverted(self.graph_tokenizer)(distinct)
         return tf.gather(ids, numbers)
 
     @property
     def graph_tokenizer(self):
-        """The tokenizer as TensorFlow ops; by default a shared function."""
+        """Tokenizer as TensorFlow ops, by default shared by preprocessors."""
         if self._graph_tokenizer is not None:
             return self._graph_tokenizer
         from data_pipeline.tokenization.graph import graph_of
@@ -230,7 +237,7 @@ class Preprocessor(PreprocessorPreset):
         self._graph_tokenizer = value
 
     def pack(self, first, second=None, truncate=None, check_size=None):
-        """Padded sequences of ragged ids; see `features.packing.pack`."""
+        """Pad sequences of ragged ids; see `features.packing.pack`."""
         from data_pipeline.features.packing import pack
 
         return _unconverted(pack)(
@@ -245,7 +252,7 @@ class Preprocessor(PreprocessorPreset):
         )
 
     def settings(self):
-        """Constructor arguments without the tokenizer: dict of JSON values."""
+        """Constructor arguments except the tokenizer, dict of JSON values."""
         return {
             "sequence_length": self.sequence_length,
             "truncate": self.truncate,
@@ -258,20 +265,20 @@ class Preprocessor(PreprocessorPreset):
         return f"<{type(self).__name__}: {values}, {self.tokenizer!r}>"
 
     def layout_setting(self):
-        """The setting `layout`, dict; empty for the default."""
+        """Dict with the setting `layout`; empty for the default layout."""
         return {} if self.layout == "xlnet" else {"layout": self.layout}
 
     def with_settings(self, **settings):
-        """A copy with other settings.
+        """Copy the preprocessor with other settings.
 
         Args:
-            **settings: some of the settings in `settings`.
+            **settings: settings to change, with names as in `settings`.
 
         Returns:
             A preprocessor of this class.
 
         Raises:
-            ValueError: if it has no such setting, or one is out of range.
+            ValueError: if a setting is unknown or out of range.
         """
         own_settings = {**self.settings(), "layout": self.layout}
         unknown = ", ".join(sorted(set(settings) - set(own_settings)))
@@ -304,15 +311,15 @@ class Preprocessor(PreprocessorPreset):
 
 
 def most_positions(config):
-    """Most tokens of a model with this config, int or infinity."""
+    """Maximum sequence length of a model with a config, int or infinity."""
     return getattr(config, "max_positions", math.inf)
 
 
 def check_positions(config, sequence_length):
-    """Refuse sequences of more tokens than a model has positions.
+    """Refuse sequences that are longer than a model's positions.
 
     Raises:
-        ValueError: if a sequence is longer.
+        ValueError: if `sequence_length` is larger than the number of positions.
     """
     if sequence_length > most_positions(config):
         raise ValueError(
@@ -329,13 +336,14 @@ def check_vocabulary(
 ):
     """Refuse a tokenizer with more pieces than the model has tokens.
 
-    A model may have more: added tokens, and padding rows of its table. They are
-    never predicted. Very many cause a warning.
+    A model may have more tokens than the tokenizer: added tokens, and padding
+    rows of its embedding table. These tokens are never predicted. Very many of
+    them cause a warning.
 
     Args:
-        num_pieces: int, pieces of the tokenizer.
-        num_tokens: int, V of the model.
-        advice: str, advice without its full stop.
+        num_pieces: int, number of the tokenizer's pieces.
+        num_tokens: int, V, the model's vocabulary size.
+        advice: str, advice for the message, without a full stop.
 
     Raises:
         ValueError: if the tokenizer has more pieces.
@@ -347,7 +355,7 @@ def check_vocabulary(
     if num_pieces > num_tokens:
         raise ValueError(f"{text}.")
     if num_tokens - num_pieces > _MOST_UNUSED_TOKENS:
-        warnings.warn(f"{text}, if this is another.", stacklevel=3)
+        warnings.warn(f"{text}, if this is another tokenizer.", stacklevel=3)
 
 
 def _find_layout(name):
@@ -357,21 +365,21 @@ def _find_layout(name):
 
 
 def _unconverted(function):
-    """Exclude a function from AutoGraph, which saves seconds."""
+    """Exclude a function from AutoGraph, whose conversion takes seconds."""
     import tensorflow as tf
 
     return tf.autograph.experimental.do_not_convert(function)
 
 
 def add_axis(values):
-    """Tensors of one example, or a dict or tuple of them -> a batch of one."""
+    """Make a batch of one example from its tensors, in a dict or tuple."""
     import tensorflow as tf
 
     return _map(lambda tensor: tf.expand_dims(tensor, 0), values)
 
 
 def _first_row(values):
-    """Tensors of a batch, or a dict or tuple of them -> its first example."""
+    """Take the first example from the tensors of a batch."""
     return _map(lambda tensor: tensor[0], values)
 
 

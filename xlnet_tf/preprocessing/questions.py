@@ -1,7 +1,7 @@
-"""Windows of features from questions and contexts, and their answers.
+"""Preprocessor of questions and contexts, which are read in windows.
 
-Shapes: B questions, W windows of all of them, T tokens, A answers of training
-examples, n answers kept for a question.
+Shapes: B questions, W windows of all questions, T tokens, A answers of training
+examples, n kept answers per question.
 """
 
 from typing import Any
@@ -19,11 +19,11 @@ from xlnet_tf.preprocessing.strings import of_examples
 from xlnet_tf.preprocessing.strings import to_tensor
 
 # `contexts` counts distinct contexts, `impossible` questions without an answer.
-# `inexact` counts `answers` that do not begin and end with pieces; their label
-# is the pieces around them. `misplaced` counts answers that are not at their
-# place in the context, or have no piece; they give no label. `left_out` counts
-# questions whose answers are all misplaced, `out_of_reach` questions without a
-# window around a whole answer.
+# `inexact` counts `answers` that begin or end inside a piece; their label
+# includes the whole piece. `misplaced` counts answers that are not at their
+# `answer_start` in the context, or have no piece; they have no label.
+# `left_out` counts questions whose answers are all misplaced, and
+# `out_of_reach` questions where no window contains a whole answer.
 _COUNTS = (
     *("examples", "contexts", "windows", "cut_questions", "split_contexts"),
     *("windows_with_answer", "impossible", "answers", "inexact", "misplaced"),
@@ -33,9 +33,9 @@ _COUNTS = (
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetQuestionAnsweringPreprocessor(Preprocessor):
-    """Features of questions about contexts, padded on the right.
+    """Preprocessor of questions about contexts, padded on the right.
 
-    A sequence is `context sep question sep cls`, in BERT's layout `cls context
+    A sequence is `context sep question sep cls`; in BERT's layout, `cls context
     sep question sep`. A long context is read in overlapping windows. For
     prediction, a batch has one row per window. For training, it has one row per
     question: the window with the answer. `XLNetQuestionAnswering.answer` merges
@@ -43,34 +43,37 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
     Args:
         tokenizer: data_pipeline Tokenizer.
-        sequence_length: int, T, all symbols included. Default 512.
-        stride: int, tokens of the context between the starts of windows.
+        sequence_length: int, T, maximum number of tokens with all symbols.
+            Default 512.
+        stride: int, number of context tokens between the starts of two windows.
             Default 128.
-        max_question_length: int, tokens; longer questions are truncated at the
-            end. Default 64.
-        pad_to_longest: bool, whether a batch is as wide as its longest window
-            rather than `sequence_length`. Faster without XLA. Default False.
+        max_question_length: int, maximum number of tokens of a question; longer
+            questions are truncated at the end. Default 64.
+        pad_to_longest: bool, whether batches are padded to their longest window
+            instead of `sequence_length`. This is faster without XLA. Default
+            False.
         layout: str, "xlnet" (default) or "bert"; see `Preprocessor`.
 
     Call arguments:
         x: dict of strings "question" [B] and "context" [B].
-        y: None for prediction; for training a dict of "answer_start", int [B],
-            in characters of the context (code points), -1 for no answer, and
-            "answer_text", strings [B], "" for no answer too.
-        sample_weight: [B], only for training.
+        y: None for prediction. For training, a dict of "answer_start", int [B],
+            in characters of the context (code points), and "answer_text",
+            strings [B]. -1 or "" means no answer.
+        sample_weight: [B], for training only.
 
     Returns:
-        dict of `token_ids`, `segment_ids`, `padding_mask` and `answer_mask`,
-        int32 [W, T], and `class_index`, int32 [W]. With `y`, a tuple of
-        features, labels and weights. The features are the same dict with B rows
-        and `start_positions`, int32 [B]. The labels are a dict of
+        Without `y`, a dict of `token_ids`, `segment_ids`, `padding_mask` and
+        `answer_mask`, int32 [W, T], and `class_index`, int32 [W]. With `y`, a
+        tuple of features, labels and weights. The features are the same dict
+        with B rows, and `start_positions`, int32 [B]. The labels are a dict of
         `start_positions`, `end_positions`, int32 [B], and `is_impossible`,
-        float32 [B]. The weights are float32 [B], 0 if the text of an answer is
-        not at its place.
+        float32 [B]. The weights are float32 [B], 0 if an answer is not at its
+        `answer_start`.
 
     Raises:
         TypeError: if `tokenizer`, `x` or `y` is of the wrong type.
-        ValueError: if a setting is out of range, or a part is missing.
+        ValueError: if a setting is out of range, or an entry of `x` or `y` is
+            missing.
 
     Example:
 
@@ -120,7 +123,8 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
                     "`sample_weight` needs `y`: without labels there is a row "
                     "for each window, not for each question."
                 )
-            # A single question may have several windows too.
+            # A single question may have several windows, so the result stays a
+            # batch.
             return self.features(add_axis(x) if self.is_single(x) else x)
         y = answer_tensors(y)
         weights = None if sample_weight is None else to_tensor(sample_weight)
@@ -133,7 +137,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         return self.windows(x).features
 
     def windows(self, x):
-        """All windows of questions.
+        """Make all windows of questions.
 
         Args:
             x: dict of strings "question" [B] and "context" [B].
@@ -175,30 +179,31 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         progress: bool = False,
         max_question_length: int | None = None,
     ):
-        """Windows of questions as rows; see `Preprocessor.encode`.
+        """Encode the windows of questions as rows; see `Preprocessor.encode`.
 
         Args:
             examples: list of QuestionExample.
             labels: not used.
-            training: bool. If True, windows are labelled, and questions with
-                only misplaced answers are left out; otherwise every question
+            training: bool. If True, windows are labelled, and questions whose
+                answers are all misplaced are left out. If False, every question
                 has a window. Default False.
             progress: see `Preprocessor.encode`.
-            max_question_length: int or None. A short `sequence_length` must not
-                truncate questions of up to this many tokens. Default None: it
-                may.
+            max_question_length: int. `sequence_length` must have room for
+                questions of up to this many tokens. Default None: the
+                preprocessor's `max_question_length`.
 
         Returns:
-            EncodedExamples with the sequence `answer_mask` uint8, 1 = an
-            answer may start or end here, `class_index` int32 [W], and `example`
-            int32 [W], the question of each window; for training with
-            `start_position` and `end_position` int32 [W], of the first whole
-            answer in the window, else `class_index`, and `is_impossible`
-            float32 [W]; else, not in batches, with `begins`, `ends` and
-            `is_max_context` of `QuestionWindows`.
+            EncodedExamples with the sequence `answer_mask` uint8, 1 = an answer
+            may start or end here, `class_index` int32 [W], and `example` int32
+            [W], the question of each window. For training, also
+            `start_position` and `end_position` int32 [W] of the first whole
+            answer in the window (`class_index` without an answer), and
+            `is_impossible` float32 [W]. Otherwise also `begins`, `ends` and
+            `is_max_context` of `QuestionWindows`, which are not part of
+            batches.
 
         Raises:
-            ValueError: a question leaves no room for its context, or no
+            ValueError: if a question leaves no room for its context, or no
                 training example has an answer.
         """
         from data_pipeline.features.batches import EncodedExamples
@@ -237,13 +242,13 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
 
 class _Encoder:
-    """Encoder of some questions at a time, with counts.
+    """Encoder of questions, some at a time, which counts questions and answers.
 
     Args:
         preprocessor: XLNetQuestionAnsweringPreprocessor.
         examples: list of all QuestionExample.
         training: bool, whether to label the windows.
-        max_question_length: int, pieces; see `encode` of the preprocessor.
+        max_question_length: int, see `encode` of the preprocessor.
     """
 
     def __init__(self, preprocessor, examples, training, max_question_length):
@@ -300,7 +305,7 @@ class _Encoder:
         counts["split_contexts"] = len(self._split_contexts)
 
     def _labelled(self, examples, contexts, windows, columns):
-        """Columns with labels; questions without a label are dropped."""
+        """Add labels to columns; drop questions without a label."""
         import tensorflow as tf
 
         from data_pipeline.features.window_labels import answer_pieces
@@ -365,7 +370,7 @@ def _check_answers(examples):
 
 
 def _line(counts):
-    """The counts of examples as one line."""
+    """Write the counts of examples as one line."""
     text = (
         "{examples} questions about {contexts} contexts: {windows} windows; "
         "{cut_questions} questions cut, {split_contexts} contexts split"

@@ -1,4 +1,4 @@
-"""Features of source texts and target texts.
+"""Preprocessor of pairs of a source text and a target text.
 
 Shapes: B pairs, T tokens of a sequence, P tokens of a target, R rows.
 """
@@ -15,35 +15,38 @@ from xlnet_tf.preprocessing.strings import of_examples
 from xlnet_tf.preprocessing.strings import strings
 from xlnet_tf.preprocessing.strings import to_tensor
 
-# Targets of a split are padded to a multiple of this.
+# The number of target tokens in a split is padded to a multiple of 8.
 _TARGET_STEP = 8
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetSeq2SeqPreprocessor(Preprocessor):
-    """Features of sources followed by targets, padded on the right.
+    """Preprocessor of a source followed by its target, padded on the right.
 
-    A sequence is `A sep B sep`, A of segment 0 and B of segment 1; BERT's
-    layout adds a [CLS] in front. Long texts are truncated at the end.
+    A sequence is `A sep B sep`: the source A has segment 0, and the target B
+    segment 1. BERT's layout begins with [CLS]. Long texts are truncated at the
+    end.
 
     Args:
         tokenizer, pad_to_longest, layout: see `Preprocessor`.
-        sequence_length: int, T, most tokens of a source with its target.
-            Default 512.
-        target_length: int, P, most tokens of a target, its end included. The
-            rest is for the source. Default 64.
+        sequence_length: int, T, maximum number of tokens of a source with its
+            target. Default 512.
+        target_length: int, P, maximum number of tokens of a target, with its
+            [SEP]. The other tokens of a sequence are for the source. Default
+            64.
 
     Call arguments:
-        x: strings [B], or a dict of "source" [B] and "target" [B]. Or one
-            string, or a dict of two.
+        x: strings [B], the sources; or a dict of "source" [B] and "target" [B].
+            A single example is one string, or a dict of two strings.
         y: strings [B], the targets, if `x` has only sources.
-        sample_weight: [B], multiplied with the weights of the tokens, or None.
+        sample_weight: [B], multiplied with the weights of the target tokens, or
+            None.
 
     Returns:
         tuple of features, `y` int32 [B, P], the tokens of the targets, and
-        `sample_weight` float32 [B, P], 0 for no token. Features are
-        `token_ids`, `segment_ids` and `padding_mask`, int32 [B, T], and
-        `target_positions`, int32 [B, P]. Without targets, only features of the
+        `sample_weight` float32 [B, P], 0 for padding. Features are `token_ids`,
+        `segment_ids` and `padding_mask`, int32 [B, T], and `target_positions`,
+        int32 [B, P]. Without targets, the result is only the features of the
         sources, padded on the left.
 
     Example:
@@ -78,12 +81,12 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
 
     @property
     def target_length(self):
-        """int, P."""
+        """Maximum number of tokens of a target, P."""
         return self._target_length
 
     @property
     def source_length(self):
-        """int, most tokens of a source, its symbols included."""
+        """Maximum number of tokens of a source, with its symbols."""
         return self.sequence_length - self.target_length
 
     def check_length(self, value):
@@ -113,7 +116,7 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
         return named_strings({"source": x}, ("source",))
 
     def features(self, x):
-        """Features of only sources, padded on the left for generation."""
+        """Compute features of sources, padded on the left for generation."""
         import tensorflow as tf
 
         token_ids = self._sources(x["source"])
@@ -184,21 +187,21 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
         training: bool = False,
         progress: bool = False,
     ):
-        """Rows of pairs or only sources; see `Preprocessor.encode`.
+        """Encode pairs, or only sources, as rows; see `Preprocessor.encode`.
 
         Args:
             examples: list of PairExample.
             labels: not used.
-            training: bool. If True, rows include the targets: `target_ids`,
-                `target_positions` and `target_weights` [R, P]. Otherwise they
-                are sources, padded on the left for generation.
+            training: bool. If True, rows have the targets: `target_ids`,
+                `target_positions` and `target_weights` [R, P]. If False, rows
+                have only sources, padded on the left for generation.
             progress: see `Preprocessor.encode`.
 
         Returns:
             EncodedExamples.
 
         Raises:
-            ValueError: if there are no examples.
+            ValueError: if `examples` is empty.
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
@@ -226,7 +229,7 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
         )
 
     def _notes(self, columns, count):
-        """Lines about truncated texts."""
+        """Make the lines of a report about truncated texts."""
         sources = columns["target_positions"][:, 0]
         full = int(np.sum(sources == self.source_length))
         targets = columns["target_weights"].sum(axis=1)

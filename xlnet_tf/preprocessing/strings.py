@@ -1,6 +1,6 @@
-"""Raw input of tasks as tensors of strings.
+"""Conversion of raw input to tensors of strings.
 
-TensorFlow is imported for the first input.
+TensorFlow is imported when the first input is converted.
 """
 
 import collections.abc
@@ -13,7 +13,7 @@ from data_pipeline.base.limits import shown
 
 
 def named_strings(x, required, optional=()):
-    """String tensors of the parts of a dict of raw input.
+    """Convert each part of a dict of raw input to a string tensor.
 
     Raises:
         TypeError: if `x` is not a dict, or a part does not consist of strings.
@@ -37,7 +37,7 @@ def named_strings(x, required, optional=()):
 
 
 def strings(value, name):
-    """Make a string tensor of lists, arrays or tensors; ragged like lists."""
+    """Make a string tensor of lists, arrays or tensors; may be ragged."""
     import tensorflow as tf
 
     if isinstance(value, (tf.Tensor, tf.RaggedTensor)):
@@ -50,7 +50,7 @@ def strings(value, name):
                 f"`{name}` must be strings. Received: {_wrong_of(value)}."
             ) from error
     if tensor.dtype != tf.string:
-        # An empty list has no type.
+        # An empty list has no type, and counts as strings.
         kind = getattr(getattr(value, "dtype", None), "kind", "O")
         if tensor.shape == [0] and kind in "OTU":
             return tf.zeros([0], tf.string)
@@ -61,7 +61,7 @@ def strings(value, name):
 
 
 def _wrong_of(value):
-    """The first value that is not text, in the form for an error."""
+    """Describe the first value that is not text, for an error message."""
     values = _as_list(value)
     if isinstance(values, list):
         texts = (str, bytes, list, tuple, np.ndarray)
@@ -76,7 +76,8 @@ def to_tensor(value):
 
     Args:
         value: tensor, array, Series, or a sequence such as a list or a column
-            of a Hugging Face data set; its rows may be any of these.
+            of a Hugging Face data set. The rows of a sequence may also have any
+            of these types.
     """
     import tensorflow as tf
 
@@ -84,7 +85,8 @@ def to_tensor(value):
         return value
     value = _as_list(value)
     if isinstance(value, list):
-        # Texts first: for a million, `is_tensor` takes seconds.
+        # The check for texts comes first, because `is_tensor` takes seconds for
+        # a million texts.
         rows = [
             x if isinstance(x, (str, bytes)) or tf.is_tensor(x) else _as_list(x)
             for x in value
@@ -99,7 +101,7 @@ def to_tensor(value):
 
 
 def _of_lists(value):
-    """Make a tensor of an array, or of lists of the same depth."""
+    """Make a tensor of an array, or of lists of equal depth."""
     import tensorflow as tf
 
     if isinstance(value, list):
@@ -113,7 +115,7 @@ def _as_list(value):
     """Convert sequences and arrays of objects or texts to lists."""
     if hasattr(value, "__array__"):
         array = value.__array__()
-        # "T": NumPy's strings of any length.
+        # "T" is the kind of NumPy's strings of variable length.
         return array.tolist() if array.dtype.kind in "OTU" else array
     is_text = isinstance(value, (str, bytes))
     if isinstance(value, collections.abc.Sequence) and not is_text:
@@ -122,7 +124,7 @@ def _as_list(value):
 
 
 def _without_surrogates(value):
-    """Replace each lone surrogate, which UTF-8 lacks, by U+FFFD."""
+    """Replace lone surrogates, which UTF-8 cannot encode, by U+FFFD."""
     from data_pipeline.tokenization.cleaning import replace_surrogates
 
     if isinstance(value, list):
@@ -131,7 +133,7 @@ def _without_surrogates(value):
 
 
 def of_frame(x):
-    """The only column of a data frame; other input is unchanged.
+    """Return the only column of a data frame, or other input unchanged.
 
     Raises:
         ValueError: if the data frame has several columns.
@@ -166,7 +168,7 @@ def refuse_numbers(x):
 
 
 def check_rank(tensor, name, rank):
-    """Refuse a tensor with another number of axes."""
+    """Refuse strings that are not a batch with `rank` axes."""
     if tensor.shape.rank != rank:
         shape = "[B, ...]" if rank > 1 else "[B]"
         raise ValueError(
@@ -176,7 +178,7 @@ def check_rank(tensor, name, rank):
 
 
 def of_examples(texts, shape=None):
-    """String tensor of a list of str, with U+FFFD for lone surrogates.
+    """Make a string tensor of a list of str; U+FFFD for lone surrogates.
 
     Args:
         texts: list of str.
@@ -184,13 +186,14 @@ def of_examples(texts, shape=None):
     """
     import tensorflow as tf
 
-    # One for one, so that places in the text do not change.
+    # Each surrogate becomes one character, so that positions in the text do not
+    # change.
     tensor = tf.constant(_without_surrogates(list(texts)), tf.string)
     return tensor if shape is None else tf.reshape(tensor, shape)
 
 
 def is_raw(x):
-    """Whether input, or an element of a data set, holds strings.
+    """Whether input, or an element of a data set, contains strings.
 
     Args:
         x: any `x` of `fit`.
@@ -203,10 +206,10 @@ def is_raw(x):
     if isinstance(x, dict):
         return "token_ids" not in x and any(map(is_raw, x.values()))
     if isinstance(x, (list, tuple)):
-        # A text may have no words; then the second text of a pair decides.
+        # If the first text of a pair has no words, the second text decides.
         parts = (y for y in x if not isinstance(y, (list, tuple)) or y)
         return any(map(is_raw, itertools.islice(parts, 2)))
-    if isinstance(x, collections.abc.Sequence):  # columns, Hugging Face
+    if isinstance(x, collections.abc.Sequence):  # columns of a data set
         return len(x) > 0 and is_raw(x[0])
     dtype = getattr(x, "dtype", None)
     if dtype is None:

@@ -1,6 +1,6 @@
-"""Features of texts and pairs of texts.
+"""Preprocessor of texts and pairs of texts.
 
-Shapes: B batch, T tokens, R rows: texts, or windows of them.
+Shapes: B batch, T tokens, R rows, which are texts or windows of texts.
 """
 
 from collections.abc import Sequence
@@ -18,21 +18,22 @@ from xlnet_tf.preprocessing.strings import of_examples
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTextClassifierPreprocessor(Preprocessor):
-    """Features of texts, or of pairs of texts.
+    """Preprocessor of texts, or of pairs of texts.
 
-    They are padded on the left; in BERT's layout on the right.
+    Padding is on the left; in BERT's layout on the right.
 
     Args: see `Preprocessor`.
 
     Call arguments:
-        x: strings [B]; or a tuple or list of two such batches, the first and
-            second texts of pairs; or a dict of "text" and "text_pair". Or one
-            string, or a tuple of two.
+        x: strings [B]. For pairs, a tuple or list of two such batches, the
+            first texts and the second texts; or a dict of "text" and
+            "text_pair". A single example is one string, or a tuple of two
+            strings.
         y, sample_weight: returned unchanged.
 
     Returns:
-        dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, T],
-        and `y` and `sample_weight` if given.
+        dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, T]; if
+        given, `y` and `sample_weight` follow in a tuple.
 
     Example:
 
@@ -83,25 +84,27 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
         progress: bool = False,
         stride: int | None = None,
     ):
-        """Rows of texts or pairs of texts; see `Preprocessor.encode`.
+        """Encode texts or pairs of texts as rows; see `Preprocessor.encode`.
 
         Args:
             examples: list of TextExample.
-            labels: sequence of str, the classes, or None for numbers.
+            labels: sequence of str, names of the classes. None: labels are
+                numbers.
             training, progress: see `Preprocessor.encode`.
-            stride: int or None. A long text becomes several rows, windows whose
-                starts are `stride` tokens apart. Default None: it is truncated
-                at the end.
+            stride: int. A long text becomes several rows, windows whose starts
+                are `stride` tokens apart. Default None: a long text is
+                truncated at the end.
 
         Returns:
-            EncodedExamples with `label` int32 or float32 [R] (-1 or nan for no
-            label), or float32 [R, C] for several classes, `example` int32 [R],
-            the example of each row, and `row_weight` float32 [R], 1 / windows
-            of the example.
+            EncodedExamples with three arrays. `label` is int32 [R], -1 for no
+            label; float32 [R], NaN for no label; or float32 [R, C] for
+            multi-label classification. `example` int32 [R] is the example of
+            each row, and `row_weight` float32 [R] is 1 / number of the
+            example's windows.
 
         Raises:
-            ValueError: a label is not in `labels` or not a number, or windows
-                are requested for pairs or with an impossible stride.
+            ValueError: if a label is not in `labels` or not a number, or
+                windows are requested for pairs or with an invalid stride.
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
@@ -135,7 +138,7 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
         )
 
     def _columns(self, examples, stride):
-        """Sequences of examples, and `windows`, the rows of each example."""
+        """Encode sequences; `windows` has the number of an example's rows."""
         import tensorflow as tf
 
         from data_pipeline.features.packing import unpack
@@ -151,7 +154,7 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
             return {**unpack(self.pack(ids)), "windows": windows}
         has_pair = np.array([x.text_pair is not None for x in examples])
         pairs = of_examples([one.text_pair or "" for one in examples])
-        # A text without a pair has one symbol less than a text paired with "".
+        # A single text has one [SEP], but a text paired with "" has two.
         parts = []
         for places in (np.flatnonzero(~has_pair), np.flatnonzero(has_pair)):
             if len(places):
@@ -182,7 +185,7 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
 
 
 def _labels(examples, labels):
-    """int32 array of classes, or float32 array of numbers."""
+    """Convert labels to an int32 array of classes or float32 of numbers."""
     if labels is None:
         return np.array(
             [np.nan if x.label is None else float(x.label) for x in examples],
@@ -199,7 +202,7 @@ def _labels(examples, labels):
 
 
 def _several_labels(examples, labels):
-    """float32 [X, C], 1 for each class of an example; -1 without labels."""
+    """Flags float32 [X, C], 1 = the example has the class; -1 = no labels."""
     check_known("multi_label", examples, labels)
     known = {label: index for index, label in enumerate(labels)}
     flags = np.zeros((len(examples), len(labels)), np.float32)
@@ -213,9 +216,10 @@ def _several_labels(examples, labels):
 
 
 def _is_list_of_pairs(x):
-    """Whether x is a list of pairs, as for Hugging Face's tokenizers.
+    """Whether `x` is a list of pairs, as for Hugging Face's tokenizers.
 
-    Two pairs would look like two batches of two texts.
+    Without this check, a list of two pairs would be read as two batches of two
+    texts.
     """
     is_list = isinstance(x, list) and len(x) > 0
     return is_list and all(

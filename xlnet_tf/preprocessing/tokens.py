@@ -1,4 +1,4 @@
-"""Features of words of texts, with or without tags.
+"""Preprocessor of texts that are split into words, with or without tags.
 
 Shapes: B batch, W words of a text, N pieces of all texts, T tokens, R rows.
 """
@@ -20,25 +20,26 @@ _NO_LABEL = -1
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTokenClassifierPreprocessor(Preprocessor):
-    """Features of texts split into words, padded on the right.
+    """Preprocessor of texts split into words, padded on the right.
 
-    Words are tokenized one by one; a word that the tokenizer drops is one
-    unknown piece. The label of a word belongs to its first piece; the other
-    pieces, [SEP], [CLS] and padding have the weight 0.
+    Words are tokenized one by one. A word without pieces becomes one unknown
+    piece. The first piece of a word has the word's label; its other pieces,
+    [SEP], [CLS] and padding have the weight 0.
 
     Args: see `Preprocessor`.
 
     Call arguments:
-        x: words [B, (W)], a list of lists or a ragged tensor, or a tensor [B,
-            W] with "" for no word. Or the words of one text.
-        y: int [B, (W)], a label for each word; words with a label below 0, such
-            as -100, have the weight 0.
-        sample_weight: [B], or [B, (W)]; multiplied with the weights of the
+        x: words [B, (W)] in a list of lists or a ragged tensor; or a tensor [B,
+            W] with "" for no word. A single example is the list of its words.
+        y: int [B, (W)], one label per word. Words with a label below 0, such as
+            -100, have the weight 0.
+        sample_weight: [B] or [B, (W)], multiplied with the weights of the
             pieces.
 
     Returns:
         dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, T];
-        with labels also `y` int32 [B, T] and `sample_weight` float32 [B, T].
+        with labels, a tuple of this dict, `y` int32 [B, T] and `sample_weight`
+        float32 [B, T].
 
     Example:
 
@@ -72,20 +73,20 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return self.pack(pieces)
 
     def first_pieces(self, x):
-        """Mark the first piece of each word, which predicts its class.
+        """Mark the first piece of each word, which predicts the word's class.
 
         Args:
             x: words [B, (W)].
 
         Returns:
-            int32 tensor [B, T], 1 on the first piece of each word.
+            int32 tensor [B, T], 1 = the first piece of a word.
         """
         pieces, words = self._pieces(self.tensors(x)["words"])
         width = self.pack(pieces)["token_ids"].shape[1]
         return self._align(pieces, _is_first(words), width)
 
     def are_words(self, x):
-        """list of B lists of bool, False for ""; words may not all fit."""
+        """Mark words: B lists of bool, False for "", also beyond the length."""
         return (_ragged(self.tensors(x)["words"]) != "").to_list()
 
     def encode(
@@ -95,7 +96,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         training: bool = False,
         progress: bool = False,
     ):
-        """Rows of words with tags; see `Preprocessor.encode`.
+        """Encode words with tags as rows; see `Preprocessor.encode`.
 
         Args:
             examples: list of TokensExample.
@@ -104,11 +105,11 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
 
         Returns:
             EncodedExamples with the sequences `token_labels` int32, -1 for no
-            tag, and `is_first_piece` uint8, and with `words` int32 [R], the
-            number of words that fit.
+            tag, and `is_first_piece` uint8; and with `words` int32 [R], the
+            number of words that fit into the sequence.
 
         Raises:
-            ValueError: a tag is not in `labels`.
+            ValueError: if a tag is not in `labels`.
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
@@ -149,7 +150,8 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
 
         from data_pipeline.features.packing import unpack
 
-        # An empty word would be no word and shift the later tags.
+        # An empty word would be dropped and shift the later tags, so a space
+        # replaces an empty word.
         words = [word or " " for one in examples for word in one.words]
         pieces, numbers = self._pieces(
             tf.RaggedTensor.from_row_lengths(
@@ -214,7 +216,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return features, labels, self._align(pieces, weights, width)
 
     def _pieces(self, words):
-        """Ids [B, (T)], and the word index of each piece, int64 [N]."""
+        """Tokenize words: ids [B, (T)]; and int64 [N], each piece's word."""
         from data_pipeline.features.packing import word_pieces
         from data_pipeline.tokenization.ragged import row_ids
 
@@ -225,7 +227,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return pieces, row_ids(ids)
 
     def _align(self, pieces, values, width):
-        """Values of all pieces [N] -> [B, T], 0 for all other tokens."""
+        """Move values of pieces [N] to tokens [B, T], 0 elsewhere."""
         from data_pipeline.features.packing import align
 
         values = pieces.with_flat_values(values)
@@ -234,7 +236,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
 
 
 def _is_first(numbers):
-    """Mark the pieces that begin a word; word numbers int64 [N] -> bool [N]."""
+    """Mark first pieces, bool [N], from the word of each piece, int64 [N]."""
     import tensorflow as tf
 
     before = tf.concat([[-1], numbers[:-1]], 0)

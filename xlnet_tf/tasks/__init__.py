@@ -1,8 +1,8 @@
-"""Tasks: a backbone with a head, loss, answers and metrics."""
+"""Tasks for fine-tuning: models with a head, losses, answers and metrics."""
 
 import importlib
 
-# Name of a kind -> module of this folder and class of TaskKind
+# From the name of a kind of task to (module of this folder, class of TaskKind).
 _KINDS = {
     "classification": ("text_classifier", "TextClassification"),
     "multi_label": ("multi_label_classifier", "MultiLabelClassification"),
@@ -16,7 +16,7 @@ _KINDS = {
 
 
 def task_kind(name):
-    """Class of a kind of task for fine-tuning.
+    """Find the class of a kind of task by the name of the kind.
 
     Args:
         name: str, the field `kind` of a TaskSpec.
@@ -25,7 +25,8 @@ def task_kind(name):
         Subclass of TaskKind.
 
     Raises:
-        ValueError: if there is no such kind; the message lists all.
+        ValueError: if no kind of task has this name; the message lists the
+            valid names.
     """
     if name not in _KINDS:
         raise ValueError(
@@ -37,7 +38,7 @@ def task_kind(name):
 
 
 def kind_of(model):
-    """Name of a model's kind of task, or None.
+    """Name of a model's kind of task, or None if no kind uses its class.
 
     Args:
         model: any model.

@@ -1,4 +1,4 @@
-"""Options of a question and documents of a query: O sequences per row.
+"""Tasks with O sequences per row: options of a question, documents of a query.
 
 Shapes: B rows, O options or documents, T tokens.
 """
@@ -28,14 +28,14 @@ _FILLER = -1e30
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetMultipleChoice(SequenceTask):
-    """Choice among the options of a question, as in RACE.
+    """Model for multiple choice (RACE): one logit per option of a question.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
-        segment_length: int or None, tokens read at a time, with earlier ones in
-            memory if the backbone has `memory_length`. Default None: all at
-            once.
+        segment_length: int, number of tokens of a segment. The memories contain
+            earlier segments, so the backbone needs `memory_length`. Default
+            None: the whole sequence is one segment.
         preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
@@ -67,7 +67,7 @@ class XLNetMultipleChoice(SequenceTask):
     preprocessor_cls: type[Preprocessor] | None = (
         XLNetMultipleChoicePreprocessor
     )
-    takes_class_weight = False  # the index of an option is no class
+    takes_class_weight = False  # an option's index is not a class
 
     def __init__(self, backbone: keras.Model, **kwargs):
         super().__init__(backbone, 1, **kwargs)
@@ -116,7 +116,7 @@ class XLNetMultipleChoice(SequenceTask):
 
 
 class MultipleChoice(TaskKind):
-    """The right option of a question."""
+    """Kind of task: choose the right option of a question."""
 
     name = "multiple_choice"
     model_class = XLNetMultipleChoice
@@ -128,7 +128,7 @@ class MultipleChoice(TaskKind):
         return {**values, "fill_blanks": settings.fill_blanks}
 
     def decode(self, collected, encoded, examples):
-        """dicts of `id`, `answer` (int), `option` (str), `probabilities`."""
+        """Dicts with `id`, `answer` (int), `option` (str), `probabilities`."""
         rows = metrics.probabilities(collected["logits"])
         return [
             {
@@ -142,7 +142,7 @@ class MultipleChoice(TaskKind):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `TaskKind`; the first metric also for each `group`."""
+        """Compute metrics, the first also for each `group`; see `TaskKind`."""
         metrics.check_numbers([max(x["probabilities"]) for x in decoded])
         groups = [x.group for x in examples]
         return metrics.evaluate(
@@ -156,10 +156,10 @@ class MultipleChoice(TaskKind):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetRanker(XLNetMultipleChoice):
-    """Scores of a query's documents.
+    """Model for ranking: one score per document of a query.
 
-    The default loss is `ListwiseLoss` on relevance [B, O]: 0 for irrelevant
-    documents and for filler.
+    The default loss is `ListwiseLoss`. The labels are the documents' relevance
+    [B, O]: 0 for irrelevant documents and for filler.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
@@ -174,7 +174,8 @@ class XLNetRanker(XLNetMultipleChoice):
         training: bool, whether dropout is applied.
 
     Returns:
-        float32 tensor of shape [B, O], scores, -1e30 for filler.
+        float32 tensor of shape [B, O]: scores of the documents, -1e30 for
+        filler.
 
     Raises:
         ValueError: see `XLNetMultipleChoice`.
@@ -206,16 +207,19 @@ class XLNetRanker(XLNetMultipleChoice):
         return ops.where(ops.cast(document_mask, "bool"), scores, _FILLER)
 
     def predict(self, x, batch_size=None, *args, **kwargs):
-        """`keras.Model.predict`; see `Task`.
+        """Compute scores as `keras.Model.predict` does; see `Task`.
 
         Returns:
-            float32 array [N, O], -1e30 after the last document of a query.
+            float32 array [N, O]: scores of N queries, -1e30 after the last
+            document of a query.
         """
         if is_raw(x) and keras.backend.backend() != "tensorflow":
-            # Keras joins only batches of one width.
+            # Keras can only join batches of equal width, so encode all rows at
+            # once.
             x = x if hasattr(x, "element_spec") else self.preprocessor(x)
         scores = super().predict(x, batch_size, *args, **kwargs)
-        # Keras on TensorFlow returns batches of several widths as ragged rows.
+        # With TensorFlow, Keras returns batches of different widths as ragged
+        # rows.
         is_ragged = hasattr(scores, "to_tensor")
         return scores.to_tensor(_FILLER).numpy() if is_ragged else scores
 
@@ -227,7 +231,7 @@ class XLNetRanker(XLNetMultipleChoice):
 
     def label_range(self, data):
         if not isinstance(self.loss, ListwiseLoss):
-            return None  # a custom loss may accept other numbers
+            return None  # a custom loss may accept other labels
         most = float(np.finfo("float32").max)
         return 0, most, "finite numbers of at least 0", True
 
@@ -243,7 +247,7 @@ class XLNetRanker(XLNetMultipleChoice):
 
 
 class Ranking(TaskKind):
-    """The documents of a query, best first."""
+    """Kind of task: rank the documents of a query, best first."""
 
     name = "ranking"
     model_class = XLNetRanker
@@ -255,7 +259,7 @@ class Ranking(TaskKind):
         return {"num_documents": settings.num_documents}
 
     def decode(self, collected, encoded, examples):
-        """dicts of `query_id`, `document_id` and `score`."""
+        """Dicts with `query_id`, `document_id` and `score`."""
         scores = np.zeros(len(examples), np.float64)
         is_real = encoded.dense["document_mask"] > 0
         place = encoded.dense["example"][is_real]
@@ -271,7 +275,7 @@ class Ranking(TaskKind):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `TaskKind`; metrics are means over the queries."""
+        """Compute metrics as means over the queries; see `TaskKind`."""
         scores = np.array([one["score"] for one in decoded])
         metrics.check_numbers(scores)
         relevance = np.array([x.relevance or 0 for x in examples])
@@ -288,7 +292,7 @@ class Ranking(TaskKind):
 
 
 def _num_options(x):
-    """Number of options per question of the input, or None if unknown."""
+    """Number of options per question in the input, or None if unknown."""
     if not isinstance(x, dict):
         return None
     part = x.get("token_ids", x.get("options"))

@@ -1,4 +1,4 @@
-"""Classes of tasks: conversion of names to numbers, and checks."""
+"""Labels of tasks: checks, and conversion of class names to numbers."""
 
 import math
 import numbers
@@ -9,25 +9,26 @@ from data_pipeline.base.class_names import ClassNames
 
 
 def are_rows(y):
-    """Whether `y` of `fit` holds labels: not a dict, a data set or None."""
+    """Whether `y` of `fit` is a list or array of labels."""
     is_other = y is None or isinstance(y, dict) or hasattr(y, "element_spec")
     return not is_other
 
 
 def class_numbers(y, labels, num_classes, words="classes"):
-    """Check integer classes, or convert names to them.
+    """Check integer classes, or convert class names to integers.
 
     A name may be another form of a numeric label, "1.0" for "1".
 
     Args:
-        y: labels [B] or [B, 1], in a list, array, Series or tensor; anything
-            else, such as labels of a custom loss, is returned unchanged.
-        labels: list of C str, or None.
-        num_classes: int, C, or None to leave integers unchecked.
+        y: labels [B] or [B, 1], in a list, array, Series or tensor. Labels of
+            another form, for example for a custom loss, are returned unchanged.
+        labels: list of C str, the names of the classes, or None.
+        num_classes: int, C. None: integers are not checked.
         words: str, noun for the labels in the error. Default "classes".
 
     Returns:
-        int array [B] for names; numbers unchanged, but [B] for [B, 1].
+        int array [B] if `y` holds names. Numbers are returned unchanged, except
+        that [B, 1] becomes [B].
 
     Raises:
         ValueError: if a label is no class of the model.
@@ -61,7 +62,7 @@ def class_numbers(y, labels, num_classes, words="classes"):
         return np.array([known[name] for name in meant], np.int32)
     if num_classes is None:
         return y
-    if values.dtype.kind == "O":  # data frames may hold numbers so
+    if values.dtype.kind == "O":  # data frames may have such numbers
         values = np.array([_as_number(x) for x in flat])
         y = values
     if values.dtype.kind in "iuf":
@@ -70,7 +71,7 @@ def class_numbers(y, labels, num_classes, words="classes"):
 
 
 def _as_number(label):
-    """A label as a number, NaN if not numeric."""
+    """Convert a label to a number, or to NaN if the label is not numeric."""
     return label if isinstance(label, numbers.Real) else math.nan
 
 
@@ -93,8 +94,7 @@ def finite_numbers(y, least=-math.inf, noun="example"):
     Args:
         y: numbers in a list, array, Series or tensor, or None.
         least: float, smallest allowed value. Default: no limit.
-        noun: str, noun for the owner of a number in the error. Default
-            "example".
+        noun: str, the word for a row of `y` in the error. Default "example".
 
     Raises:
         ValueError: if a target is not finite, or below `least`.
@@ -118,7 +118,7 @@ def finite_numbers(y, least=-math.inf, noun="example"):
 
 
 def checked_labels(labels, num_classes):
-    """list of str, or None."""
+    """Check names of classes; return them as a list of str, or None."""
     if labels is None:
         return None
     if len(labels) != num_classes:
@@ -137,13 +137,13 @@ def checked_labels(labels, num_classes):
 
 
 def tag_numbers(y, labels, num_classes):
-    """Convert names of tags to integers.
+    """Convert tag names to integers.
 
     Args:
-        y: a list of names per text, one name per word. None or "" marks a word
-            without a tag and becomes -1. Numbers are checked and returned
+        y: for each text a list with one tag name per word. None or "" marks a
+            word without a tag and becomes -1. Numbers are checked and returned
             unchanged.
-        labels: list of C str, or None.
+        labels: list of C str, the names of the classes, or None.
         num_classes: int, C.
 
     Raises:
@@ -152,7 +152,7 @@ def tag_numbers(y, labels, num_classes):
     if not are_rows(y):
         return y
     rows = y
-    if hasattr(y, "to_list"):  # ragged
+    if hasattr(y, "to_list"):  # ragged tensor
         rows = y.to_list()
     elif hasattr(y, "dtype"):
         rows = np.asarray(y).tolist()
@@ -175,13 +175,13 @@ def tag_numbers(y, labels, num_classes):
 
 
 def check_tag_counts(tags, words):
-    """Refuse lists of tags with other lengths than their lists of words.
+    """Refuse a text whose number of tags differs from its number of words.
 
     Args:
         tags, words: `y` and `x` of `fit`; only lists are checked.
 
     Raises:
-        ValueError: if lengths differ; it names the first such list.
+        ValueError: for the first text with different lengths.
     """
     words = words.get("words") if isinstance(words, dict) else words
     if not (isinstance(tags, list) and isinstance(words, (list, tuple))):
@@ -197,10 +197,12 @@ def check_tag_counts(tags, words):
 
 
 def numbered_weights(weights, labels, num_classes):
-    """`class_weight` of `fit` by numbers of classes, 1 for missing ones.
+    """Convert `class_weight` of `fit` to one weight per class number.
+
+    A class without a weight gets the weight 1.
 
     Args:
-        weights: dict from a class's number or name to its weight, or None.
+        weights: dict from the number or name of a class to its weight, or None.
         labels: list of str, or None.
         num_classes: int, C.
 
@@ -225,8 +227,8 @@ def numbered_weights(weights, labels, num_classes):
                 "`class_weight` must be of numbers of classes from 0 to "
                 f"{num_classes - 1}. Received: {number!r}."
             )
-    # For data sets, Keras uses a look-up table that ends at the last class of
-    # the dict.
+    # For data sets, Keras makes a look-up table that ends at the highest class
+    # in the dict, so the dict must contain every class.
     others = dict.fromkeys(range(num_classes), 1.0)
     given = {known.get(x, x): weight for x, weight in weights.items()}
     return {**others, **given}
@@ -247,6 +249,6 @@ def _check_tags(rows, num_classes):
 
 
 def _tag_number(tag, known):
-    """Index of a tag, -1 for a word without one, None if unknown."""
+    """Index of a tag; -1 for a word without a tag, None for an unknown tag."""
     tag = tag.decode() if isinstance(tag, bytes) else tag
     return -1 if tag is None or tag == "" else known.get(str(tag))

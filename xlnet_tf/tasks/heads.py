@@ -1,6 +1,7 @@
 """Heads: the layers between the backbone and the outputs of a task.
 
-Heads are not registered with Keras: a task makes its head from its own config.
+Heads are not registered with Keras, because each task makes its head from the
+task's own config.
 
 Shapes: B batch, T tokens, P targets, D model dim, V vocabulary, C classes.
 """
@@ -21,7 +22,7 @@ _PLACE_OF_CLASS = {"xlnet": "last", "bert": "first"}
 
 
 def dense(name, units, config, **kwargs):
-    """A dense layer with the model's initial weights."""
+    """Make a dense layer with the weight initializer of a config."""
     return keras.layers.Dense(
         python_number(units),
         kernel_initializer=keras.initializers.RandomNormal(
@@ -33,14 +34,14 @@ def dense(name, units, config, **kwargs):
 
 
 def layer_norm(name, config, **kwargs):
-    """A layer norm with the model's epsilon."""
+    """Make a layer norm with the epsilon of a config."""
     return keras.layers.LayerNormalization(
         epsilon=config.layer_norm_epsilon, name=name, **kwargs
     )
 
 
 def rows_at(stream, positions):
-    """Rows of a stream at positions.
+    """Gather rows of a stream by position.
 
     Args:
         stream: float tensor of shape [B, T, D].
@@ -54,14 +55,14 @@ def rows_at(stream, positions):
 
 
 class LanguageModelHead(keras.layers.Layer):
-    """Tied softmax: logits are products with the token embedding, plus a bias.
+    """Head for logits over the vocabulary; its kernel is the token embedding.
 
     Args:
         config: XLNetConfig or BertConfig.
-        has_transform: bool, a dense layer with GELU and a layer norm before the
-            product, as in BERT and Model Garden's `XLNetMaskedLM`. Default
-            False, as in the released XLNet. With a BertConfig the config sets
-            the activation.
+        has_transform: bool, whether a dense layer with GELU and a layer norm
+            come before the product, as in BERT and Model Garden's
+            `XLNetMaskedLM`. Default False, as in the released XLNet. With a
+            BertConfig the activation is the config's instead of GELU.
         transform_gelu: "tanh" or "erf", the form of GELU. Default: from the
             config.
 
@@ -73,9 +74,9 @@ class LanguageModelHead(keras.layers.Layer):
         float32 tensor of shape [B, P, V].
 
     Raises:
-        ValueError: if `transform_gelu` is neither.
+        ValueError: if `transform_gelu` is neither "tanh" nor "erf".
 
-    Source: `lm_loss` of the released code; with the transform
+    Source: `lm_loss` of the released code; for the transform,
     `get_masked_lm_output` of https://github.com/google-research/bert.
     """
 
@@ -102,7 +103,7 @@ class LanguageModelHead(keras.layers.Layer):
 
     @property
     def output_shape(self):
-        """Shape of the logits, which `summary` shows."""
+        """Shape of the logits, printed by `keras.Model.summary`."""
         return None, None, self.config.vocabulary_size
 
     def build(self, input_shape=None):
@@ -122,8 +123,8 @@ class LanguageModelHead(keras.layers.Layer):
                 self._activation(self.transform(inputs))
             )
         token_embedding = ops.cast(token_embedding, inputs.dtype)
-        # One product for all rows: in a batch of products the gradient of the
-        # embedding would be [B, V, D] before its sum.
+        # One matrix product for all rows: with one product per batch row, the
+        # gradient of the embedding would need [B, V, D] before its sum.
         logits = ops.tensordot(inputs, token_embedding, axes=[[2], [1]])
         return ops.cast(logits, "float32") + ops.cast(self.bias, "float32")
 
@@ -136,17 +137,19 @@ class LanguageModelHead(keras.layers.Layer):
 
 
 class ClassificationHead(keras.layers.Layer):
-    """Scores of classes from one summary vector of a sequence.
+    """Head for one logit per class, from one summary vector of a sequence.
 
     Args:
         config: XLNetConfig or BertConfig.
         num_classes: int, C.
-        summary: "last", "first", or "mean" over all T tokens, padding included,
-            as released. Default: the class token, the last token for XLNet, the
-            first for BERT.
-        projection: bool, a dense layer on the summary. Default True.
-        activation: "tanh" (default) or None, after the projection.
-        dropout: float, on the summary. Default 0.1.
+        summary: "last", "first", or "mean" over all T tokens, including
+            padding, as in the released code. Default: the position of the class
+            token, "last" for XLNet and "first" for BERT.
+        projection: bool, whether a dense layer follows the summary. Default
+            True.
+        activation: "tanh" (default) or None, the activation after the
+            projection.
+        dropout: float, dropout rate on the summary. Default 0.1.
 
     Call arguments:
         content: float tensor of shape [B, T, D].
@@ -181,8 +184,8 @@ class ClassificationHead(keras.layers.Layer):
         if activation not in ("tanh", None):
             raise ValueError(
                 '`activation` of the summary must be "tanh" or None; the '
-                "outputs are logits, of which `predict_labels` or "
-                "`keras.ops.softmax` makes answers. Received: "
+                "outputs are logits, which `predict_labels` or "
+                "`keras.ops.softmax` converts to answers. Received: "
                 f"activation={reprlib.repr(activation)}."
             )
         self.config = config
@@ -203,7 +206,7 @@ class ClassificationHead(keras.layers.Layer):
 
     @property
     def output_shape(self):
-        """Shape of the logits, which `summary` shows."""
+        """Shape of the logits, printed by `keras.Model.summary`."""
         return None, self.logits_dense.units
 
     def build(self, input_shape=None):
@@ -218,7 +221,7 @@ class ClassificationHead(keras.layers.Layer):
         )
 
     def summarize(self, content, seed=None):
-        """Summary vectors, float tensor of shape [B, D]."""
+        """Compute the summary vectors, float tensor of shape [B, D]."""
         if self.summary == "mean":
             summary = ops.mean(content, axis=1)
         else:
@@ -231,12 +234,12 @@ class ClassificationHead(keras.layers.Layer):
 
 
 class TokenHead(keras.layers.Layer):
-    """Scores of classes for every token.
+    """Head for one logit per class at every token.
 
     Args:
         config: XLNetConfig or BertConfig.
         num_classes: int, C.
-        dropout: float, on the content. Default 0.1.
+        dropout: float, dropout rate on the content. Default 0.1.
 
     Call arguments:
         content: float tensor of shape [B, T, D].
@@ -256,7 +259,7 @@ class TokenHead(keras.layers.Layer):
 
     @property
     def output_shape(self):
-        """Shape of the logits, which `summary` shows."""
+        """Shape of the logits, printed by `keras.Model.summary`."""
         return None, None, self.logits_dense.units
 
     def build(self, input_shape=None):

@@ -1,4 +1,4 @@
-"""Kinds of tasks, for fine-tuning, evaluation and checks of exports.
+"""Base classes of the kinds of tasks in fine-tuning, evaluation and `check`.
 
 Shapes: B rows of a batch, R rows of a split, X examples, T tokens.
 """
@@ -10,12 +10,12 @@ from xlnet_tf.tasks import metrics
 
 
 class TaskKind:
-    """A kind of task, around one of its models; base of all kinds.
+    """A kind of task, such as text classification, around a model; base class.
 
     `arguments_for`, `preprocessor_settings` and `encoding_arguments` configure
     a model and its rows for a TaskSpec of `data_pipeline`. `outputs_of` and
     `loss_sums` compute the outputs and the loss of a batch. `collect` and
-    `decode` make answers for JSON, and `score` their metrics.
+    `decode` make answers for JSON, and `score` computes their metrics.
 
     Args:
         model: object of `model_class`.
@@ -23,8 +23,8 @@ class TaskKind:
     Attributes:
         name: str, the field `kind` of a TaskSpec.
         model_class: class of Task.
-        feature_names: names of the model's input features in a batch; the
-            others are labels and bookkeeping.
+        feature_names: names of the model's input features in a batch; other
+            entries of the batch are labels and bookkeeping.
         metric_names: names from `xlnet_tf.tasks.metrics` that `score` supports.
     """
 
@@ -40,32 +40,32 @@ class TaskKind:
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
-        """Arguments of the model's constructor in a fine-tuning run.
+        """Constructor arguments of the model in a fine-tuning run.
 
         Args:
             spec: TaskSpec of `data_pipeline`.
             settings: FinetuningSettings.
-            labels: tuple of str or None, the classes.
+            labels: tuple of str, the names of the classes, or None.
 
         Returns:
-            dict, without the backbone and dropout rates; it may also have
+            dict without `backbone` and dropout rates. It may also contain
             config fields for `from_preset`.
 
         Raises:
-            ValueError: if the task does not support this value of
+            ValueError: if this kind of task does not support the value of
                 `long_documents`.
         """
         if settings.long_documents != "truncate":
             raise ValueError(
                 "`long_documents` needs a task with a class or a number for "
                 f"each text. Received: {settings.long_documents!r} for the "
-                f"task {spec.name}, which is one of {spec.kind}."
+                f"task {spec.name} of the kind {spec.kind}."
             )
         return {}
 
     @classmethod
     def preprocessor_settings(cls, spec, settings):
-        """Settings of the preprocessor in a fine-tuning run.
+        """Preprocessor settings in a fine-tuning run.
 
         Args:
             spec, settings: see `arguments_for`.
@@ -78,7 +78,7 @@ class TaskKind:
 
     @classmethod
     def encoding_arguments(cls, spec, settings):
-        """Other arguments of `Preprocessor.encode` in a fine-tuning run.
+        """Additional arguments of `Preprocessor.encode` in a fine-tuning run.
 
         Args:
             spec, settings: see `arguments_for`.
@@ -89,7 +89,7 @@ class TaskKind:
         return {}
 
     def outputs_of(self, features, training=False):
-        """Outputs for a batch with labels and bookkeeping.
+        """Compute the model's outputs for a batch with labels and bookkeeping.
 
         Args:
             features: dict of str to tensor [B, ...].
@@ -105,22 +105,23 @@ class TaskKind:
         """Sum the loss of `compile` over the rows of a batch.
 
         Args:
-            outputs: of `outputs_of`.
+            outputs: result of `outputs_of`.
             features: dict of str to tensor; `label` [B] or [B, O], and
                 `row_weight` [B].
 
         Returns:
-            (loss, weight): float32 scalars; the loss is not yet divided.
+            (loss, weight): float32 scalars, the sums of weighted losses and of
+            weights. The caller divides them.
         """
         losses = self.model.default_loss().call(features["label"], outputs)
         weights = features["row_weight"]
         return ops.sum(losses * weights), ops.sum(weights)
 
     def collect(self, outputs):
-        """Collect the outputs of a batch for `decode`.
+        """Select the outputs of a batch that `decode` needs.
 
         Args:
-            outputs: of `outputs_of`.
+            outputs: result of `outputs_of`.
 
         Returns:
             dict of str to tensor [B, ...], with shapes that do not depend on T.
@@ -128,11 +129,11 @@ class TaskKind:
         return {"logits": outputs}
 
     def decode(self, collected, encoded, examples):
-        """Answers to examples, for JSON.
+        """Make an answer for each example, as a dict for JSON.
 
         Args:
             collected: dict of str to array [R, ...], see `collect`.
-            encoded: EncodedExamples of these examples.
+            encoded: EncodedExamples, the rows of `examples`.
             examples: list of X examples.
 
         Returns:
@@ -142,13 +143,13 @@ class TaskKind:
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """Metrics of answers.
+        """Compute the metrics of answers.
 
         Args:
             spec: TaskSpec, with the requested `metrics`.
             examples: list of examples with labels.
-            decoded: list of dicts, of `decode`.
-            labels: tuple of str, the classes, if any.
+            decoded: list of dicts, the result of `decode`.
+            labels: tuple of str, the names of the classes, or None.
 
         Returns:
             dict of str to float, the main metric first.
@@ -162,27 +163,27 @@ class TaskKind:
 
     @classmethod
     def compared(cls, examples, decoded, labels):
-        """Targets and predictions for the metrics of `score`."""
+        """Extract targets and predictions from answers, for `score`."""
         raise NotImplementedError
 
     def adopt(self, scores):
-        """Keep results of `score` for later answers, such as a threshold."""
+        """Store results of `score` for later answers, such as a threshold."""
 
     def details(self, encoded):
-        """JSON object of the run for exports, or None.
+        """JSON object that a run stores for its exports, or None.
 
         Args:
-            encoded: EncodedExamples of the training.
+            encoded: EncodedExamples, the training rows.
         """
 
 
 class TaskOfTexts(TaskKind):
-    """A class or a number for a text; windows of one text are averaged."""
+    """Base of kinds with one class or number per text; windows are averaged."""
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
         if settings.long_documents != "memory":
-            return {"segment_length": None}  # the preset's may have one
+            return {"segment_length": None}  # the preset may set it
         length = settings.sequence_length or spec.sequence_length
         lengths = {"segment_length": length, "memory_length": length}
         return {**lengths, "reuse_length": 0}
@@ -205,7 +206,7 @@ class TaskOfTexts(TaskKind):
 
     @staticmethod
     def mean_of_windows(collected, encoded, examples):
-        """float64 [X, ...], the mean of the logits of each example's rows."""
+        """Average the logits of each example's rows, float64 [X, ...]."""
         example, logits = encoded.dense["example"], collected["logits"]
         sums = np.zeros((len(examples), *logits.shape[1:]), np.float64)
         np.add.at(sums, example, logits)

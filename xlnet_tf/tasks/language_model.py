@@ -7,7 +7,7 @@ from xlnet_tf.tasks.task import Task
 
 
 class LanguageModelTask(Task):
-    """A task with a `LanguageModelHead`, at `target_positions` [B, P]."""
+    """Base of tasks with a `LanguageModelHead` at `target_positions` [B, P]."""
 
     new_head_arguments = ("has_transform",)
 
@@ -16,7 +16,7 @@ class LanguageModelTask(Task):
         return {**features, "target_positions": features["token_ids"]}
 
     def logits(self, stream):
-        """Scores of all tokens of the vocabulary.
+        """Compute the logits of all tokens of the vocabulary.
 
         Args:
             stream: float tensor of shape [B, P, D], rows of the backbone.

@@ -10,22 +10,23 @@ from keras import ops
 
 from xlnet_tf.model.dropout import fold_in
 
-# Padding on the left, up to a whole number of segments.
+# Values of features in the padding on the left, which fills up the first
+# segment.
 _FILLERS = {"token_ids": 0, "segment_ids": 4, "padding_mask": 0}
 
 
 def remember_segments(backbone, features, segment_length, training=None):
-    """Compute memories of all segments of a text but the last one.
+    """Compute the memories of a text's segments before the last segment.
 
-    Work grows linearly with the length of the text. The machine's memory does
-    not: as in pretraining, gradients stop at the beginning of the last segment.
+    Computing time grows linearly with the length of the text, but RAM does not:
+    as in pretraining, gradients stop at the beginning of the last segment.
     Memories exclude padding.
 
     Args:
         backbone: XLNetBackbone with a `memory_length`.
         features: dict of `token_ids` [B, T], and optionally `segment_ids`,
-            `padding_mask` and `dropout_seed`; padded on the left.
-        segment_length: int, tokens of a segment.
+            `padding_mask` and `dropout_seed`. Padding is on the left.
+        segment_length: int, number of tokens of a segment.
         training: bool, whether dropout is applied.
 
     Returns:
@@ -33,8 +34,8 @@ def remember_segments(backbone, features, segment_length, training=None):
         `memory_mask`.
 
     Raises:
-        ValueError: if there are other features, such as `perm_mask`, which
-            cannot be cut into segments.
+        ValueError: if `features` has a feature that cannot be cut into
+            segments, such as `perm_mask`.
 
     Source: section 3.2 of https://arxiv.org/abs/1901.02860.
     """
@@ -86,9 +87,10 @@ def remember_segments(backbone, features, segment_length, training=None):
 
 
 def _without_gradient(model):
-    """A scope in which weights are constants, if the backend needs one.
+    """Context in which weights are constants, if the backend needs that.
 
-    In a loop JAX refuses attention's custom gradient even if it is unused.
+    In a loop, JAX refuses the custom gradient of attention even if no gradient
+    is needed.
     """
     if keras.backend.backend() == "tensorflow":
         return contextlib.nullcontext()
@@ -97,7 +99,7 @@ def _without_gradient(model):
 
 
 def _whole_segments(features, segment_length):
-    """Features of the tokens, padded to a whole number of segments."""
+    """Pad the features of the tokens to a whole number of segments."""
     features = {
         name: value
         for name, value in features.items()

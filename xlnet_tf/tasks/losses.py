@@ -1,6 +1,6 @@
-"""Losses of tasks, and default metrics.
+"""Losses and default metrics of tasks.
 
-All losses are weighted means, so that rows of weight 0, such as padding of a
+All losses are weighted means. Rows of weight 0, such as the padding rows of a
 last batch, do not count. In a fine-tuning run, `loss_sums` in `kind.py` sums
 the values of `call` over the rows.
 
@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 _MEAN = "mean_with_sample_weight"
-_FILLER = -1e29  # fillers score lower
+_FILLER = -1e29  # scores of fillers are below this
 # Keras functions that accept only probabilities.
 _OF_PROBABILITIES = (
     "kl_divergence",
@@ -24,14 +24,14 @@ _OF_PROBABILITIES = (
 
 
 def class_loss():
-    """Cross-entropy of integer classes and logits over the last axis."""
+    """Make the cross-entropy loss of integer classes and logits [..., C]."""
     return keras.losses.SparseCategoricalCrossentropy(
         from_logits=True, reduction=_MEAN
     )
 
 
 def refuse_of_probabilities(loss, model):
-    """Refuse a loss for `compile` that needs probabilities.
+    """Refuse a loss that needs probabilities, because models return logits.
 
     Args:
         loss: see `keras.Model.compile`.
@@ -45,7 +45,7 @@ def refuse_of_probabilities(loss, model):
         if isinstance(one, str):
             try:
                 found = keras.losses.get(one)
-            except ValueError:  # an error of Keras' `compile`
+            except ValueError:  # Keras' `compile` raises this error
                 continue
         function = getattr(found, "fn", found)
         name = getattr(function, "__name__", "")
@@ -61,14 +61,14 @@ def refuse_of_probabilities(loss, model):
             advice = f", or give keras.losses.{of_keras}(from_logits=True)"
         received = repr(one) if isinstance(one, str) else name or one
         raise ValueError(
-            f"`loss` must take logits, which {type(model).__name__} gives, and "
-            f"this one takes probabilities. Leave it out{advice}. Received: "
+            f"`loss` must take logits, the outputs of {type(model).__name__}; "
+            f"this loss takes probabilities. Leave it out{advice}. Received: "
             f"loss={received}."
         )
 
 
 def class_metrics():
-    """The accuracy, in a list."""
+    """Make the default metrics of classes: the accuracy, in a list."""
     return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
 
@@ -76,11 +76,11 @@ def class_metrics():
 class SmoothedLoss(keras.losses.Loss):
     """Cross-entropy of tokens with label smoothing.
 
-    Keras' version needs one-hot labels [B, P, V]; this one does not.
+    Keras' loss needs one-hot labels [B, P, V]; this loss reads integers.
 
     Args:
-        smoothing: float, the probability that is divided among all tokens.
-            Default 0.1.
+        smoothing: float, the share of the target probability that is spread
+            evenly over all tokens. Default 0.1.
 
     Call arguments:
         y_true: int [B, P].
@@ -111,10 +111,10 @@ class SmoothedLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class SquaredError(keras.losses.Loss):
-    """(y - prediction)^2, one value per row.
+    """Squared error (y - prediction)^2, one value per row.
 
-    `keras.losses.MeanSquaredError` would average outputs [B] over the rows and
-    lose the weights of rows.
+    `keras.losses.MeanSquaredError` would average outputs [B] over the rows, and
+    so ignore the weights of rows.
 
     Call arguments:
         y_true: [B] or [B, 1].
@@ -132,14 +132,16 @@ class SquaredError(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class ListwiseLoss(keras.losses.Loss):
-    """Cross-entropy of the documents of a query: ListNet's top-one loss.
+    """ListNet's top-one loss: cross-entropy over the documents of a query.
 
-    The target distribution is the relevance of the documents, divided by its
-    sum over the query. A query without a relevant document has a loss of 0.
+    The target distribution is each document's relevance, divided by the sum
+    over the query's documents. A query without a relevant document has a loss
+    of 0.
 
     Call arguments:
         y_true: [B, O], relevance, at least 0.
-        y_pred: [B, O], scores, -1e30 for filler, whose relevance is ignored.
+        y_pred: [B, O], scores, -1e30 for filler. The relevance of filler is
+            ignored.
 
     Source: equation 4 of Cao et al., "Learning to rank: from pairwise
         approach to listwise approach", with p proportional to relevance.
@@ -158,15 +160,15 @@ class ListwiseLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 def reciprocal_rank(y_true, y_pred):
-    """Reciprocal rank of the best relevant document, 0 if there is none.
+    """Reciprocal rank of the first relevant document; 0 without any.
 
     Args:
         y_true: [B, O], relevance, above 0 for relevant documents.
         y_pred: [B, O], scores.
 
     Returns:
-        float tensor of shape [B]. Among equal scores the relevant document is
-        first.
+        float tensor of shape [B]. Among documents of equal score, relevant
+        documents come first.
     """
     is_relevant = ops.cast(y_true, y_pred.dtype) > 0
     best = ops.max(ops.where(is_relevant, y_pred, -1e38), -1, keepdims=True)
@@ -177,13 +179,15 @@ def reciprocal_rank(y_true, y_pred):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class SpanLoss(keras.losses.Loss):
-    """Mean of the cross-entropies of an answer's start and end.
+    """Loss of answer spans: mean of the cross-entropies of start and end.
 
-    With `class_logits`, half the cross-entropy of "no answer" is added.
+    If the outputs have `class_logits`, the loss adds half the cross-entropy of
+    "no answer".
 
     Call arguments:
-        y_true: dict of `start_positions` and `end_positions` [B], and
-            `is_impossible` [B], 1 = no answer, with `class_logits`.
+        y_true: dict of `start_positions` and `end_positions` [B]; if the
+            outputs have `class_logits`, also `is_impossible` [B], 1 = no
+            answer.
         y_pred: dict of `start_scores` and `end_scores` [B, T] with
             `class_logits` [B], or `start_logits` and `end_logits` [B, T].
 
@@ -221,14 +225,14 @@ class SpanLoss(keras.losses.Loss):
         loss = 0.0
         for edge in ("start", "end"):
             positions = ops.cast(y_true[f"{edge}_positions"], "int32")
-            # log-probabilities are logits too
+            # Log-probabilities can be used as logits.
             loss += 0.5 * ops.sparse_categorical_crossentropy(
                 positions, y_pred[f"{edge}_{kind}"], from_logits=True
             )
         if "class_logits" in y_pred:
             logits = y_pred["class_logits"]
             labels = ops.cast(y_true["is_impossible"], logits.dtype)
-            # log(1 + e^x) - y x, without overflow
+            # The formula log(1 + e^x) - y x, without overflow.
             loss += 0.5 * (ops.softplus(logits) - labels * logits)
         return loss
 

@@ -26,7 +26,7 @@ _ENTITY_TAG = re.compile(r"O|[BIES]-.+")
 
 
 def _from_library(module, function, **options):
-    """A library's metric (targets, predictions) -> float, imported on use."""
+    """Wrap a library's metric (targets, predictions) as a lazy import."""
 
     def metric(targets, predictions):
         score = getattr(importlib.import_module(module), function)
@@ -36,14 +36,14 @@ def _from_library(module, function, **options):
 
 
 def f1(targets, predictions):
-    """F1 of class 1 of two; 0 without true or predicted positives."""
+    """F1 of class 1 in binary classification; 0 if no class 1 occurs."""
     from sklearn.metrics import f1_score
 
     for name, values in (("targets", targets), ("predictions", predictions)):
         others = np.setdiff1d(values, (0, 1))
         if len(others):
             raise ValueError(
-                "f1 is that of class 1 of the classes 0 and 1; name macro_f1 "
+                "f1 measures class 1 of the classes 0 and 1; name macro_f1 "
                 f"for more classes. Received: {name} with "
                 f"{others[:5].tolist()}"
             )
@@ -52,7 +52,7 @@ def f1(targets, predictions):
 
 
 def _correlation(function):
-    """A correlation of SciPy; 0, and a warning, if either input is constant."""
+    """Wrap a correlation of SciPy: 0 with a warning if an input is constant."""
 
     def metric(targets, predictions):
         from scipy import stats
@@ -73,9 +73,9 @@ def _correlation(function):
 
 
 def r2(targets, predictions):
-    """Coefficient of determination: at best 1, and 0 for the targets' mean.
+    """Coefficient of determination: at most 1, and 0 for predicting the mean.
 
-    0 if all targets are equal: there it is undefined.
+    If all targets are equal, the coefficient is undefined and the result is 0.
     """
     from sklearn.metrics import r2_score
 
@@ -85,10 +85,10 @@ def r2(targets, predictions):
 
 
 def average_precision(targets, probabilities):
-    """Average precision over all classes together; 0 without true classes.
+    """Average precision over all classes together; 0 if no class is true.
 
     Args:
-        targets: [R, C] 0 or 1.
+        targets: [R, C], 1 = the example has the class, 0 = it has not.
         probabilities: [R, C].
     """
     from sklearn.metrics import average_precision_score
@@ -100,7 +100,7 @@ def average_precision(targets, probabilities):
 
 
 def _of_entities(function):
-    """A metric of whole entities, as in conlleval; 0 without entities."""
+    """Wrap a metric of whole entities, as in conlleval; 0 without entities."""
     metric = _from_library("seqeval.metrics", function, zero_division=0)
 
     def checked(targets, predictions):
@@ -110,13 +110,14 @@ def _of_entities(function):
 
 
 def entity_tags(targets, predictions):
-    """Tags such as "B-person", "I-person" and "O" in seqeval's form.
+    """Convert tags such as "B-person", "I-person" and "O" to seqeval's form.
 
     Args:
         targets, predictions: lists of lists of str.
 
     Raises:
-        ValueError: if a tag lacks the prefix B, I, E or S, or lengths differ.
+        ValueError: if a tag other than "O" lacks the prefix B, I, E or S, or
+            lengths differ.
     """
     check_sentences(targets, predictions)
     both = []
@@ -133,16 +134,17 @@ def entity_tags(targets, predictions):
 
 
 def ndcg(relevances, scores, k=None):
-    """Normalized discounted cumulative gain, the mean over queries.
+    """Mean normalized discounted cumulative gain over queries.
 
-    As in trec_eval: the gain of a document is its relevance (a negative one
-    counts as 0), and a query without a relevant document scores 0. Documents of
-    equal score share their places, so that constant scores get the value of
-    chance. A single document scores 1 if it is relevant.
+    As in trec_eval, the gain of a document is its relevance (0 if the relevance
+    is negative), and a query without a relevant document has the value 0.
+    Documents of equal score share their places, so constant scores get the
+    value of a random order. A query with one document has the value 1 if the
+    document is relevant.
 
     Args:
-        relevances, scores: lists of arrays of numbers, one for each query.
-        k: int, number of places that count; default all.
+        relevances, scores: lists with one array of numbers per query.
+        k: int, number of places that count. Default: all places.
 
     Source: Järvelin and Kekäläinen, 2002; McSherry and Najork, 2008 (ties).
     """
@@ -161,7 +163,7 @@ def ndcg(relevances, scores, k=None):
 
 
 def _of_corpus(function):
-    """A sacreBLEU metric over all texts together, from 0 to 100."""
+    """Wrap a sacreBLEU metric over all texts together, from 0 to 100."""
 
     def metric(targets, predictions):
         import sacrebleu
@@ -172,7 +174,7 @@ def _of_corpus(function):
 
 
 def _rouge(name):
-    """F1 of ROUGE, the mean over the texts, from 0 to 1; stemmed."""
+    """Make a ROUGE metric: mean F1 over texts, from 0 to 1, with stemming."""
 
     def metric(targets, predictions):
         from rouge_score.rouge_scorer import RougeScorer
@@ -223,10 +225,12 @@ def find_metric(name):
     """Find the function (targets, predictions) -> float of a metric.
 
     Args:
-        name: str, of `METRICS`, or such as "ndcg@20".
+        name: str, a key of `METRICS`, or "ndcg@K" with a number such as
+            "ndcg@20".
 
     Raises:
-        ValueError: if there is no such metric; the message lists all.
+        ValueError: if no metric has this name; the message lists the valid
+            names.
     """
     cut = re.fullmatch(r"ndcg@([1-9]\d*)", name)
     if cut:
@@ -243,10 +247,10 @@ def is_better(name, a, b):
     """Whether the value `a` of a metric is better than `b`.
 
     Args:
-        name: str.
-        a: float; nan is never better.
-        b: float, or None for no value yet: any number is better than None or
-            nan.
+        name: str, name of the metric.
+        a: float. NaN is never better than `b`.
+        b: float, or None for no value yet. Any number is better than None or
+            NaN.
     """
     if np.isnan(a):
         return False
@@ -260,11 +264,14 @@ def evaluate(kind, names, targets, predictions, groups=None):
 
     Args:
         kind: TaskKind; `names` must be in its `metric_names`.
-        names: tuple of str, the main metric first; "mean" averages the others.
-        targets, predictions: [R] classes or numbers; or R lists, the tags of
-            sentences or the relevances and scores of queries.
-        groups: sequence of R names. The first metric is also computed for each,
-            as "accuracy_high". Default none.
+        names: tuple of str, the main metric first. "mean" is the average of the
+            other metrics.
+        targets, predictions: [R] classes or numbers; or R lists with the tags
+            of sentences; or R lists of relevances and R lists of scores of
+            queries.
+        groups: sequence of R names of groups, or None (default). The first
+            metric is also computed for each group, with a name such as
+            "accuracy_high".
 
     Returns:
         dict of str to float, in the order of the names, then the groups.
@@ -302,13 +309,13 @@ def _check_names(kind, names, plain):
     if not plain or mixed:
         raise ValueError(
             f'name at least one metric, and "{MEAN}" only together with '
-            "metrics of which more is better. Received: "
+            "metrics where more is better. Received: "
             f"metric_names={tuple(names)}"
         )
 
 
 def _value(name, *parts):
-    # Each tag counts, except in metrics of entities.
+    # Here each tag counts by itself; metrics of entities need whole sentences.
     if name in ("accuracy", "macro_f1") and isinstance(parts[0][0], list):
         check_sentences(*parts)
         parts = [list(itertools.chain(*part)) for part in parts]
@@ -316,7 +323,7 @@ def _value(name, *parts):
 
 
 def check_numbers(values):
-    """Refuse outputs [R, ...] that are infinite or not numbers."""
+    """Refuse outputs [R, ...] that are infinite or NaN."""
     is_number = np.isfinite(np.asarray(values)).reshape(len(values), -1)
     rows = int((~is_number).any(-1).sum())
     if rows:
@@ -328,7 +335,7 @@ def check_numbers(values):
 
 
 def check_lengths(targets, outputs):
-    """Refuse empty targets, and targets and outputs of other lengths."""
+    """Refuse empty targets, and another number of targets than of outputs."""
     if len(targets) != len(outputs) or not len(targets):
         raise ValueError(
             "expected as many targets (or groups) as outputs, and at least "
@@ -337,7 +344,7 @@ def check_lengths(targets, outputs):
 
 
 def check_sentences(targets, predictions):
-    """Refuse sentences that differ in number or length."""
+    """Refuse predictions with other numbers of sentences or of tags."""
     check_lengths(targets, predictions)
     for row, both in enumerate(zip(targets, predictions, strict=True)):
         wanted, given = map(len, both)
@@ -349,14 +356,14 @@ def check_sentences(targets, predictions):
 
 
 def sigmoid(logits):
-    """The sigmoid of logits, float64."""
+    """Compute the sigmoid of logits, float64."""
     from scipy.special import expit
 
     return expit(np.asarray(logits, np.float64))
 
 
 def probabilities(logits):
-    """The softmax of logits [..., C], float64."""
+    """Compute the softmax of logits [..., C], float64."""
     from scipy.special import softmax
 
     return softmax(np.asarray(logits, np.float64), axis=-1)

@@ -1,4 +1,4 @@
-"""Any number of classes for a text.
+"""Multi-label classification: any number of classes for a text.
 
 Shapes: B batch, X examples, C classes.
 """
@@ -19,13 +19,13 @@ from xlnet_tf.tasks.text_classifier import XLNetTextClassifier
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetMultiLabelClassifier(XLNetTextClassifier):
-    """Assignment of any number of classes to a text, or a pair of texts.
+    """Model for multi-label classification of a text, or a pair of texts.
 
     The loss is the binary cross-entropy of each class.
 
     Args:
         backbone, num_classes, labels: see `XLNetTextClassifier`.
-        threshold: float, smallest probability of an assigned class. Default
+        threshold: float, smallest probability of a class in the answer. Default
             0.5.
         **kwargs: other arguments of `XLNetTextClassifier`.
 
@@ -74,10 +74,11 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         weighted_metrics=None,
         **kwargs,
     ):
-        """`Task.compile`; "accuracy" is computed per class.
+        """Configure training as `Task.compile` does; "accuracy" is per class.
 
         Raises:
-            ValueError: if a metric needs probabilities; outputs are logits.
+            ValueError: if a metric needs probabilities, because the outputs are
+                logits.
         """
         metrics, weighted_metrics = keras.tree.map_structure(
             _of_logits, (metrics, weighted_metrics)
@@ -92,22 +93,22 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         )
 
     def default_metrics(self):
-        # The logit of a probability of one half.
+        # The logit 0 is a probability of one half.
         return [keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)]
 
     def numbered(self, y, x=None):
         """Convert lists of class names to 0 or 1 for each class.
 
         Args:
-            y: a list of names for each text, or [B, C] of 0 and 1, returned
-                unchanged. A data frame of 0 and 1 may have its label columns in
-                any order.
+            y: a list of names for each text; or [B, C] of 0 and 1, which is
+                returned unchanged. A data frame of 0 and 1 may have its label
+                columns in any order.
             x: not used.
 
         Raises:
-            ValueError: if a name is not among the labels; with the default loss
-                also if a number is not from 0 to 1, or there is not one number
-                per class.
+            ValueError: if a name is not among the labels. With the default
+                loss, also if a number is not from 0 to 1, or a row has not C
+                numbers.
         """
         if not are_rows(y) or not hasattr(y, "__iter__"):
             return y
@@ -132,7 +133,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         return flags
 
     def _of_frame(self, y):
-        """The labels of a data frame: its only column, or flags [B, C]."""
+        """Labels in a data frame: its only column, or flags [B, C]."""
         names = list(y.columns)
         if len(names) == 1 and names != self.labels:
             return y[names[0]]
@@ -161,15 +162,16 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         threshold: float | None = None,
         **kwargs,
     ) -> list[list]:
-        """The classes of each text.
+        """Predict the classes of each text.
 
         Args:
             x, batch_size, kwargs: see `predict`.
-            threshold: float, see the class. Default: the model's threshold.
+            threshold: float, see the class docstring. Default: the model's
+                threshold.
 
         Returns:
-            list of lists of str from `labels`; of int if the model has no
-            labels.
+            list of lists of str, the names in `labels`; or of int if the model
+            has no labels.
         """
         least = self.threshold
         if threshold is not None:
@@ -186,14 +188,14 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
 
 
 class MultiLabelClassification(TextClassification):
-    """Any number of classes for a text, or for a pair of texts."""
+    """Kind of task: any number of classes for a text or a pair of texts."""
 
     name = "multi_label"
     model_class = XLNetMultiLabelClassifier
     metric_names = ("micro_f1", "macro_f1", "average_precision")
 
     def decode(self, collected, encoded, examples):
-        """dicts of `id`, `labels`, `threshold` and `probabilities` by label."""
+        """Dicts with `id`, `labels`, `threshold`, `probabilities` by label."""
         logits = self.mean_of_windows(collected, encoded, examples)
         labels, threshold = self.model.labels, self.model.threshold
         return [
@@ -243,14 +245,15 @@ def _of_logits(metric):
 
 
 def multi_hot(examples, decoded):
-    """Truth, answers and probabilities of examples.
+    """Arrays of the true classes, answers and probabilities of examples.
 
     Args:
         examples: list of X examples with labels.
-        decoded: list of X dicts of `decode`.
+        decoded: list of X dicts, the result of `decode`.
 
     Returns:
-        three arrays [X, C]: 0 and 1, 0 and 1, float64.
+        (true classes, answered classes, probabilities): arrays [X, C] of 0 and
+        1, of 0 and 1, and of float64.
     """
     names = list(decoded[0]["probabilities"])
     targets, chosen = (
@@ -265,7 +268,7 @@ def multi_hot(examples, decoded):
 
 
 def _is_names(row):
-    """Whether a label is a name or a list of names, bool."""
+    """Whether a label is a name or a list of names."""
     if isinstance(row, str):
         return True
     is_list = isinstance(row, (list, tuple, set)) or hasattr(row, "__array__")
@@ -273,10 +276,10 @@ def _is_names(row):
 
 
 def _check_flags(rows, num_classes):
-    """Refuse numbers that are not from 0 to 1 for each class."""
+    """Refuse labels that are not one number from 0 to 1 for each class."""
     try:
         values = np.asarray([np.asarray(row) for row in rows])
-    except ValueError:  # rows of several lengths
+    except ValueError:  # rows of different lengths
         values = np.zeros([0])
     if values.dtype.kind not in "biuf":
         return

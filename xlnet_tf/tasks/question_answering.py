@@ -1,6 +1,6 @@
-"""Answers to questions as spans of a text.
+"""Extractive question answering: the answer is a span of a text.
 
-Shapes: B batch, T tokens, S starts kept, E ends kept for each start, R rows,
+Shapes: B batch, T tokens, S kept starts, E kept ends for each start, R rows,
 one per window.
 """
 
@@ -24,8 +24,8 @@ from xlnet_tf.tasks.losses import SpanLoss
 from xlnet_tf.tasks.span_head import SpanHead
 from xlnet_tf.tasks.task import Task
 
-_STRIDE = 128  # as released
-# Arguments that select answers, and their defaults.
+_STRIDE = 128  # as in the released code
+# Constructor arguments that control the selection of answers, with defaults.
 _DECODING: dict[str, Any] = {
     "max_answer_length": 64,
     "n_best_size": 5,
@@ -34,7 +34,7 @@ _DECODING: dict[str, Any] = {
 
 
 class _SpanTask(Task):
-    """Base of the tasks that find spans; trained by `SpanLoss` by default."""
+    """Base of the tasks that find spans; the default loss is `SpanLoss`."""
 
     head_has_dropout = True
     preprocessor_cls: type[Preprocessor] | None = None
@@ -60,36 +60,39 @@ class _SpanTask(Task):
         sample_weight=None,
         training=True,
     ):
-        """The loss of `compile`, by default `SpanLoss` of all outputs."""
+        """Compute the loss from `compile`; the default is `SpanLoss`."""
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if isinstance(sample_weight, dict):
-            # Keras copies an array of weights for each of the labels.
+            # Keras repeats the array of weights for each label; all copies are
+            # equal.
             sample_weight = sample_weight["start_positions"]
         loss = self.span_loss(y, y_pred, sample_weight)
-        if self.losses:  # of regularizers
+        if self.losses:  # losses of regularizers
             loss = loss + super().compute_loss(x, y, y_pred)
         return loss
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetQuestionAnswering(_SpanTask):
-    """Extractive question answering: the answer's span, if there is one.
+    """Model for question answering: the answer's span, or no answer.
 
-    Ends are scored for a given start: the true start in training, the likeliest
-    `num_starts` without labels.
+    Ends are scored for a given start: in training for the true start, without
+    labels for each of the `num_starts` likeliest starts.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
-        num_starts: int, S, starts that are kept. Default 5.
-        num_ends: int, E, ends kept for each start. Default 5.
-        inner_dim: int, width of the head's inner layers, by default D.
-        dropout: float, in the head. Default 0.1.
-        max_answer_length: int, most tokens of an answer. Default 64.
-        n_best_size: int, most answers kept for a question. Default 5.
+        num_starts: int, S, number of kept starts. Default 5.
+        num_ends: int, E, number of kept ends for each start. Default 5.
+        inner_dim: int, width of the head's inner layers. Default: D.
+        dropout: float, dropout rate in the head. Default 0.1.
+        max_answer_length: int, maximum number of tokens of an answer. Default
+            64.
+        n_best_size: int, maximum number of kept answers per question. Default
+            5.
         null_threshold: float or None. A question has no answer if the smallest
-            `class_logits` of its windows is above it. Default None: every
-            question has an answer, and a fine-tuning run does not train
+            `class_logits` of its windows is above the threshold. Default None:
+            every question has an answer, and a fine-tuning run does not train
             `class_logits`.
 
     Call arguments:
@@ -98,15 +101,16 @@ class XLNetQuestionAnswering(_SpanTask):
                 anywhere).
             class_index: int32 [B], position of the class token (default: the
                 last).
-            start_positions: int32 [B], true starts, to condition ends on.
+            start_positions: int32 [B], true starts, for which ends are scored.
         training: bool, whether dropout is applied.
 
     Returns:
-        dict, in natural logarithms: `class_logits` float32 [B], positive for no
-        answer; with `start_positions` also `start_scores` and `end_scores`
-        float32 [B, T]; without, `start_top_scores` float32 [B, S] and
-        `start_top_positions` int32 [B, S], best first, and `end_top_scores` and
-        `end_top_positions` [B, S, E], for each start.
+        dict of scores in natural logarithms. `class_logits` float32 [B] is
+        positive for no answer. With `start_positions`, the dict also has
+        `start_scores` and `end_scores` float32 [B, T]. Otherwise it has
+        `start_top_scores` float32 [B, S] and `start_top_positions` int32 [B,
+        S], best first, and for each start `end_top_scores` and
+        `end_top_positions` [B, S, E].
 
     Example:
 
@@ -208,27 +212,28 @@ class XLNetQuestionAnswering(_SpanTask):
     def answer(
         self, questions: Any, contexts: Any, batch_size: int = 8, **options
     ) -> list[dict] | dict:
-        """Answer questions in raw strings; needs a preprocessor.
+        """Answer questions given as raw strings; needs a preprocessor.
 
         Args:
             questions: strings [B], or one string.
             contexts: strings [B], or one string.
-            batch_size: int, number of windows computed at once. Default 8.
-            **options: default: the task's values. `n_best`, int, most answers
-                for a question; `max_answer_length`, int, tokens; and
-                `null_threshold`, float: no answer if `null_score` is above it,
-                None to answer always.
+            batch_size: int, number of windows per batch. Default 8.
+            **options: values that replace the task's. `n_best`, int, is the
+                maximum number of answers per question; `max_answer_length`,
+                int, the maximum number of tokens. `null_threshold`, float,
+                means no answer if `null_score` is above; None means always an
+                answer.
 
         Returns:
-            list of dict, one for each question, or one dict: `text`, a slice of
-            the context, "" = no answer; `begin` and `end`, its place in
-            characters (code points), the end exclusive, -1 = no answer;
-            `score`, its log-probability; `null_score`, logit that there is no
-            answer; and `n_best`, a list of dict of `text`, `begin`, `end` and
-            `score`, the best first.
+            list of dict, one per question; for one string, one dict. `text` is
+            a slice of the context, "" = no answer. `begin` and `end`
+            (exclusive) are the slice's positions in characters (code points),
+            -1 = no answer. `score` is the answer's log-probability, and
+            `null_score` the logit of "no answer". `n_best` is a list of dict of
+            `text`, `begin`, `end` and `score`, best first.
 
         Raises:
-            TypeError, ValueError: if the input is not text, or there is no
+            TypeError, ValueError: if the input is not text, or the task has no
                 preprocessor.
         """
         options.setdefault("n_best", self.n_best_size)
@@ -248,7 +253,7 @@ class XLNetQuestionAnswering(_SpanTask):
 
 
 class QuestionAnswering(TaskKind):
-    """The answer to a question as a span of a context, if there is one."""
+    """Kind of task: answer a question by a span of a context, if possible."""
 
     name = "question_answering"
     model_class = XLNetQuestionAnswering
@@ -257,7 +262,7 @@ class QuestionAnswering(TaskKind):
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
-        """See `TaskKind`; the threshold before `score` is even odds."""
+        """Constructor arguments; the threshold is even odds until `score`."""
         return {
             **super().arguments_for(spec, settings, labels),
             "max_answer_length": settings.max_answer_length,
@@ -268,7 +273,8 @@ class QuestionAnswering(TaskKind):
     @classmethod
     def preprocessor_settings(cls, spec, settings):
         values = super().preprocessor_settings(spec, settings)
-        # At most the room in a sequence; `encode` refuses longer questions.
+        # Limit the length to the room in a sequence, because `encode` refuses
+        # longer questions.
         room = values["sequence_length"] - 4
         return {
             **values,
@@ -281,7 +287,7 @@ class QuestionAnswering(TaskKind):
         return {"max_question_length": settings.max_question_length}
 
     def outputs_of(self, features, training=False):
-        """See `TaskKind`; in training ends are conditioned on true starts."""
+        """Compute outputs; in training, ends are scored for true starts."""
         read = {k: v for k, v in features.items() if k in self.feature_names}
         if training:
             read["start_positions"] = features["start_position"]
@@ -303,7 +309,7 @@ class QuestionAnswering(TaskKind):
         return dict(outputs)
 
     def decode(self, collected, encoded, examples):
-        """See `TaskKind` and `xlnet_tf.preprocessing.answers.decode`."""
+        """Make answers by `xlnet_tf.preprocessing.answers.decode`."""
         return XLNetQuestionAnsweringPreprocessor.decode(
             collected,
             encoded,
@@ -315,7 +321,7 @@ class QuestionAnswering(TaskKind):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """See `TaskKind` and `xlnet_tf.tasks.squad.answer_scores`."""
+        """Compute metrics by `xlnet_tf.tasks.squad.answer_scores`."""
         return squad.answer_scores(spec, examples, decoded)
 
     def adopt(self, scores):
@@ -332,14 +338,14 @@ class QuestionAnswering(TaskKind):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetSpanClassifier(_SpanTask):
-    """Extractive question answering by independent starts and ends.
+    """Model for question answering that scores starts and ends independently.
 
-    This is the simpler of Hugging Face's two heads; `XLNetQuestionAnswering`
-    has the released head.
+    Hugging Face has two heads for questions; this class has the simpler head.
+    `XLNetQuestionAnswering` has the released head.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
-        dropout: float, before the last layer. Default 0.
+        dropout: float, dropout rate before the last layer. Default 0.
 
     Call arguments:
         features: dict of the backbone's features.

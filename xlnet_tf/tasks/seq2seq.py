@@ -1,8 +1,8 @@
-"""Sequence to sequence: a target text generated from a source text.
+"""Sequence to sequence: generate a target text from a source text.
 
-Source and target are one sequence. The source sees the source; a target token
-sees the source and earlier target tokens. The row that predicts a token depends
-on the backbone.
+Source and target form one sequence. Source tokens attend to the source; a
+target token attends to the source and to earlier target tokens. The row that
+predicts a token depends on the backbone, see `XLNetSeq2Seq`.
 
 Shapes: B pairs, T tokens of a sequence, P tokens of a target, S steps of
 generation, D model dim, V vocabulary.
@@ -29,54 +29,59 @@ from xlnet_tf.tasks.losses import SmoothedLoss
 from xlnet_tf.tasks.losses import class_metrics
 
 _MASK_ID = 6
-_FIRST_PIECE = 9  # smaller ids are special symbols
-# First numbers of the random draws, three each; `model.dropout` uses others.
+_FIRST_PIECE = 9  # ids below are special symbols
+# First of the three numbers of each random draw. They differ from the numbers
+# of `model.dropout`, so that the draws are independent.
 _DRAW_TARGETS, _DRAW_PSEUDO = -11, -21
-# Shares of the tokens that are corrupted.
+# Shares of the corrupted tokens that become <mask> and another token.
 _MASKED, _RANDOM = 0.8, 0.1
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetSeq2Seq(LanguageModelTask):
-    """Generation of a target text from a source text.
+    """Model that generates a target text from a source text.
 
-    The row that predicts a target token, given the source and earlier tokens,
-    is
+    The following row predicts a target token from the source and earlier
+    tokens:
 
-    - a row of the query stream for XLNet: the source has no order, the target
-      the order of the text;
-    - a pseudo token [P] for BERT, as in the fine-tuning of UniLMv2: [P] has the
-      token's position and sees the source, earlier tokens, and itself;
-    - the previous token for a causal XLNet, where source tokens see only
-      earlier tokens.
+    - For XLNet, a row of the query stream. Source tokens attend to each other;
+      target tokens have the factorization order of the text.
+    - For BERT, a pseudo token [P], as in the fine-tuning of UniLMv2. [P] has
+      the position of the predicted token, and attends to the source, to earlier
+      target tokens and to itself.
+    - For a causal XLNet, the row of the previous token. Source tokens then
+      attend only to earlier tokens.
 
-    In training a share of the target tokens is corrupted, as seen by later
-    ones: 80 % become <mask>, 10 % another token, 10 % stay. Of all [P], 10 %
-    become another token, and 10 % become the token that they predict.
+    In training, a share of the target tokens is corrupted in the input of later
+    tokens: 80 % become <mask>, 10 % another token, 10 % stay. In addition, 10 %
+    of all [P] become another token, and 10 % become the token that they
+    predict.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
-        label_smoothing: float, the probability that is divided among all
-            tokens in the loss. Default 0.1.
+        label_smoothing: float, the share of the target probability that the
+            loss spreads evenly over all tokens. Default 0.1.
         target_corruption: float, the share of corrupted target tokens in
             training. Default 0.5.
         pseudo_mask_id: int, the id used as [P]. Default 6, <mask>; for a preset
-            of `PseudoMasked` the id of its training.
+            that was trained with `PseudoMasked`, the id from that training.
         has_transform, transform_gelu: see `LanguageModelHead`.
-        generation: dict of `xlnet_tf.generation.settings.GenerationSettings`,
-            for `generate` and evaluations. Default: 4 beams and a length
-            penalty of 0.6. The default of `max_new_tokens` is the
-            preprocessor's `target_length`.
+        generation: dict of fields of
+            `xlnet_tf.generation.settings.GenerationSettings`, used by
+            `generate` and in evaluations. Default: 4 beams and a length penalty
+            of 0.6. The default of `max_new_tokens` is the preprocessor's
+            `target_length`.
         preprocessor: XLNetSeq2SeqPreprocessor, or None.
 
     Call arguments:
         features: dict of `token_ids`, `segment_ids` and `padding_mask` int32
-            [B, T], a source and its target, padded on the right, and
-            `target_positions` int32 [B, P], the places of the target's tokens.
+            [B, T], a source with its target, padded on the right; and of
+            `target_positions` int32 [B, P], the positions of the target's
+            tokens.
         training: bool, whether dropout and corruption are applied.
 
     Returns:
-        float32 tensor of shape [B, P, V], logits of the target's tokens.
+        float32 tensor of shape [B, P, V], logits for the target's tokens.
 
     Raises:
         ValueError: if `target_positions` are missing, or a setting is out of
@@ -146,11 +151,11 @@ class XLNetSeq2Seq(LanguageModelTask):
             "length_penalty": 0.6,
             **(generation or {}),
         }
-        GenerationSettings.of(self.generation)  # validates the settings
+        GenerationSettings.of(self.generation)  # refuses invalid settings
 
     @classmethod
     def arguments_of_head(cls, head):
-        """See `Task`; from a pretrainer, arguments of its head and [P]."""
+        """Derive arguments of the head, and the id of [P]; see `Task`."""
         if head.task.rpartition(">")[2] not in cls.head_sources:
             return head.arguments
         names = ("has_transform", "transform_gelu")
@@ -185,7 +190,8 @@ class XLNetSeq2Seq(LanguageModelTask):
             tokenizer = self.preprocessor.tokenizer
             self._inputs.num_pieces = tokenizer.vocabulary_size
         features, rows = self._inputs(features, positions, training)
-        # If query rows predict, the last layer's content is unused.
+        # If query rows predict tokens, the content stream of the last layer is
+        # unused.
         streams = "query" if self.next_token == "query" else "both"
         outputs = self.backbone(features, training=training, streams=streams)
         return self.logits(rows(outputs))
@@ -197,7 +203,7 @@ class XLNetSeq2Seq(LanguageModelTask):
         return class_metrics()
 
     def generation_settings(self, **settings):
-        """Settings of `generate`, by default from the task.
+        """Combine settings of `generate` with the task's defaults.
 
         Args:
             **settings: see `generate`.
@@ -217,32 +223,33 @@ class XLNetSeq2Seq(LanguageModelTask):
         )
 
     def generate(self, inputs: str | list[str], **settings) -> str | list:
-        """Generate targets for raw sources; needs a preprocessor.
+        """Generate target texts for source texts; needs a preprocessor.
 
-        The first call compiles, and so does a call with other settings.
+        The first call compiles a graph, and so does each call with other
+        settings.
 
         Args:
-            inputs: str, or list of str: sources. Long sources are truncated at
-                the end.
-            **settings: of `xlnet_tf.generation.settings.GenerationSettings`,
-                which override the task's settings. Random sampling needs
-                `num_beams=1`.
+            inputs: str, or list of str: source texts. Sources that are too long
+                are truncated at the end.
+            **settings: fields of
+                `xlnet_tf.generation.settings.GenerationSettings` that override
+                the task's settings. Random sampling needs `num_beams=1`.
 
         Returns:
-            str for a str, list of str for a list; with `num_sequences` above 1
-            lists of str instead. For an empty source in a list None, with a
-            warning.
+            str for one source, list of str for a list of sources. With
+            `num_sequences` above 1, each str is a list of str instead. For an
+            empty source in a list the result is None, with a warning.
 
         Raises:
-            ValueError: if there is no preprocessor, settings do not fit, or the
-                only source is empty.
+            ValueError: if the task has no preprocessor, a setting is invalid,
+                or the only source is empty.
             NotImplementedError: if the backend is neither TensorFlow nor JAX.
         """
         generator = self.text_generator(**settings)
         return generate_texts(generator, inputs, keeps_prompt=False)
 
     def text_generator(self, **settings):
-        """The SourceGenerator behind `generate`, with more results than texts.
+        """Make a SourceGenerator, the object that `generate` uses.
 
         Args:
             **settings: see `generate`.
@@ -251,7 +258,8 @@ class XLNetSeq2Seq(LanguageModelTask):
             SourceGenerator.
 
         Raises:
-            ValueError: if there is no preprocessor, or settings do not fit.
+            ValueError: if the task has no preprocessor, or a setting is
+                invalid.
             NotImplementedError: if the backend is neither TensorFlow nor JAX.
         """
         check_can_read(self, "generate")
@@ -271,7 +279,7 @@ class XLNetSeq2Seq(LanguageModelTask):
 
 
 class SequenceToSequence(TaskKind):
-    """A target text for a source text."""
+    """Kind of task: generate a target text for a source text."""
 
     name = "sequence_to_sequence"
     model_class = XLNetSeq2Seq
@@ -280,7 +288,7 @@ class SequenceToSequence(TaskKind):
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
-        """See `TaskKind`; beams that the backend cannot search are refused."""
+        """Constructor arguments; refuse beams without TensorFlow."""
         from xlnet_tf.generation.search import check_beams
 
         check_beams(settings.num_beams)
@@ -301,7 +309,7 @@ class SequenceToSequence(TaskKind):
         return {**values, "target_length": settings.target_length}
 
     def outputs_of(self, features, training=False):
-        """See `TaskKind`; outside training, the likeliest targets."""
+        """Compute outputs; outside training, generate targets."""
         if training:
             return super().outputs_of(features, training=True)
         check_can_read(self.model, "outputs_of")
@@ -323,7 +331,7 @@ class SequenceToSequence(TaskKind):
         return dict(outputs)
 
     def decode(self, collected, encoded, examples):
-        """dicts of `id`, `text` and natural `log_probability`."""
+        """Dicts with `id`, `text` and `log_probability`, a natural log."""
         from xlnet_tf.generation.sources import decode_targets
 
         tokenizer = self.model.preprocessor.tokenizer
@@ -343,23 +351,24 @@ class SequenceToSequence(TaskKind):
 
 
 def _row_that_predicts(backbone):
-    """str, see `next_token` of `xlnet_tf.objectives.Objective`."""
+    """Row that predicts a token: see `next_token` of `objectives.Objective`."""
     if not backbone.has_query_stream:
         return "pseudo"
     return "content" if backbone.config.attention_type == "causal" else "query"
 
 
 class TargetInputs:
-    """Inputs for the row that predicts a token, see `XLNetSeq2Seq`.
+    """Backbone inputs with a row for each token to predict; see `XLNetSeq2Seq`.
 
     Args:
-        next_token: str, "query", "content" or "pseudo".
+        next_token: str, the kind of row that predicts a token: "query",
+            "content" or "pseudo".
         config: XLNetConfig or BertConfig.
         target_corruption: float, the share of corrupted tokens.
-        pseudo_mask_id: int, [P].
+        pseudo_mask_id: int, the id used as [P].
 
     Attributes:
-        num_pieces: int, V, or the tokenizer's number of pieces if that is
+        num_pieces: int, V, or the tokenizer's number of pieces if this is
             smaller.
     """
 
@@ -371,23 +380,23 @@ class TargetInputs:
         self._make = getattr(self, f"_of_{next_token}")
 
     def __call__(self, features, positions, training):
-        """Inputs of the backbone, and a function for the rows that predict.
+        """Make the backbone's inputs, and a function that selects its rows.
 
         Args:
             features: dict of int32 [B, T]: `token_ids`, `padding_mask` and
                 optionally `segment_ids`; in training `dropout_seed`.
-            positions: int32 [B, P], places of the target's tokens; the last one
-                is repeated if there are fewer.
+            positions: int32 [B, P], positions of the target's tokens. A shorter
+                target repeats its last position.
             training: bool, whether tokens are corrupted.
 
         Returns:
-            (dict of features, function of the backbone's outputs that returns
-            the rows, float [B, P, D]).
+            (dict of features, function). The function returns the rows that
+            predict tokens, float [B, P, D], from the backbone's outputs.
         """
         return self._make(features, positions, training)
 
     def _of_query(self, features, positions, training):
-        """The target in the order of the text, a query row for each token."""
+        """Make inputs with a query row for each target token, in text order."""
         features = {
             **self._with_corruption(features, positions, training),
             "factorization_rank": _ranks(features, positions),
@@ -399,18 +408,18 @@ class TargetInputs:
         return features, lambda outputs: outputs["query"]
 
     def _of_content(self, features, positions, training):
-        """The previous token predicts each token of the target."""
+        """Make inputs where the previous token predicts each target token."""
         features = self._with_corruption(features, positions, training)
         before = ops.maximum(positions - 1, 0)
         return features, lambda outputs: rows_at(outputs["content"], before)
 
     def _of_pseudo(self, features, positions, training):
-        """A [P] after the sequence for each token of the target."""
+        """Make inputs with a [P] after the sequence for each target token."""
         token_ids, padding = features["token_ids"], features["padding_mask"]
         num_tokens = ops.shape(token_ids)[1]
         of_text, of_pseudo = ops.zeros_like(token_ids), positions * 0
-        # Padding repeats the last position: only the first of equal rows is a
-        # target.
+        # Padding repeats the last position, so only the first of equal rows is
+        # a target.
         earlier = ops.pad(positions[:, :-1], [[0, 0], [1, 0]])
         is_real = ops.cast(positions != earlier, "int32")
         place = real_positions(padding)
@@ -442,7 +451,7 @@ class TargetInputs:
         return joined, lambda outputs: outputs["content"][:, num_tokens:]
 
     def _with_corruption(self, features, positions, training):
-        """The features; in training with corrupted target tokens."""
+        """Corrupt target tokens in training; return the features."""
         if not training or not self.target_corruption:
             return features
         token_ids, seed = features["token_ids"], features["dropout_seed"]
@@ -460,7 +469,7 @@ class TargetInputs:
         }
 
     def _corrupt(self, token_ids, mask, seed, draw):
-        """Corrupted tokens, 80 % masked and 10 % replaced; int32 [B, X]."""
+        """Replace 80 % of tokens by `mask`, 10 % by others; int32 [B, X]."""
         shape = ops.shape(token_ids)
         kind = _uniform(shape, seed, draw - 1)
         others = self.num_pieces - _FIRST_PIECE
@@ -474,12 +483,12 @@ class TargetInputs:
 
 
 def _ranks(features, positions):
-    """int32 [B, T], -1 for the source, then the step of each target token."""
+    """Ranks int32 [B, T]: -1 for the source, steps for target tokens."""
     place = ops.arange(ops.shape(features["token_ids"])[1], dtype="int32")
     return ops.maximum(place[None] - positions[:, :1], CONTEXT_RANK)
 
 
 def _uniform(shape, seed, draw):
-    """float32 tensor in [0, 1)."""
+    """Draw uniform random numbers in [0, 1), float32."""
     bits = ops.right_shift(random_bits(shape, fold_in(seed, draw)), 8)
     return ops.cast(bits, "float32") * 2.0**-24

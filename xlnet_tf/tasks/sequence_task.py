@@ -1,4 +1,4 @@
-"""Base of tasks with one summary vector of a text.
+"""Base class of tasks with one summary vector per text.
 
 Shapes: B batch, T tokens.
 """
@@ -12,10 +12,10 @@ from xlnet_tf.tasks.task import Task
 
 
 class SequenceTask(Task):
-    """A task with one summary vector of a sequence.
+    """Base of tasks with one summary vector per sequence.
 
     With `segment_length`, longer sequences are computed segment by segment,
-    with the earlier segments in memory; see `remember_segments`.
+    with memories of earlier segments. See `remember_segments`.
     """
 
     new_head_arguments = ("num_classes", "projection")
@@ -56,7 +56,8 @@ class SequenceTask(Task):
     def for_source(cls, source, head, **overrides):
         length = overrides.get("segment_length")
         if length:
-            # Pretraining reads a part of each segment again; tasks do not.
+            # Pretraining reads a part of each segment twice; tasks read a
+            # segment once.
             overrides = {"reuse_length": 0, **overrides}
         model, found = super().for_source(source, head, **overrides)
         _check_reuse(model.config, length)
@@ -97,7 +98,7 @@ def _check_memory(config, segment_length):
         )
     if segment_length and not config.memory_length:
         raise ValueError(
-            "`segment_length` needs a backbone that remembers: give "
+            "`segment_length` needs a backbone with memory: give "
             "`memory_length` too. Received: "
             f"segment_length={segment_length}, memory_length=0."
         )
@@ -106,7 +107,7 @@ def _check_memory(config, segment_length):
 def _check_reuse(config, segment_length):
     if segment_length and 0 < config.reuse_length < segment_length:
         raise ValueError(
-            "`segment_length` needs a backbone that remembers whole segments: "
+            "`segment_length` needs a memory of whole segments: "
             "give `reuse_length=0`. Received: "
             f"segment_length={segment_length}, "
             f"reuse_length={config.reuse_length}."

@@ -1,4 +1,4 @@
-"""The released head for questions: starts, ends given starts, no answer.
+"""The released head for questions: scores of starts, ends and "no answer".
 
 Shapes: B batch, T tokens, D model dim, S starts.
 """
@@ -17,12 +17,13 @@ from xlnet_tf.tasks.heads import rows_at
 
 
 class SpanHead(keras.layers.Layer):
-    """Scores of starts, of ends given a start, and of no answer.
+    """Head for scores of starts, of ends given a start, and of "no answer".
 
     Args:
         config: XLNetConfig or BertConfig.
-        inner_dim: int, width of the two inner layers, by default D.
-        dropout: float, before the answerability logit. Default 0.1.
+        inner_dim: int, width of the two inner layers. Default: D.
+        dropout: float, dropout rate before the logit of "no answer". Default
+            0.1.
 
     Source: `get_qa_outputs` of the released code.
     """
@@ -55,7 +56,7 @@ class SpanHead(keras.layers.Layer):
         self.built = True
 
     def start_scores(self, content, hidden):
-        """Log-probabilities of every start, float32 [B, T].
+        """Compute the log-probabilities of all starts, float32 [B, T].
 
         Args:
             content: float tensor of shape [B, T, D].
@@ -65,7 +66,7 @@ class SpanHead(keras.layers.Layer):
         return _log_softmax(self.start_dense(content)[..., 0], hidden)
 
     def end_scores(self, content, start_states, hidden):
-        """Log-probabilities of every end, given starts.
+        """Compute the log-probabilities of all ends for given starts.
 
         Args:
             content: float tensor of shape [B, T, D].
@@ -76,13 +77,14 @@ class SpanHead(keras.layers.Layer):
         Returns:
             float32 tensor of shape [B, S, T].
         """
-        # [content; start] W = content W_1 + start W_2: no copies of content.
+        # Compute [content; start] W as content W_1 + start W_2, which needs no
+        # copy of `content` for each start.
         bias = ops.cast(self.end_inner.bias, content.dtype)
         if self.end_inner.quantization_mode is None:
             kernel = ops.cast(self.end_inner.kernel, content.dtype)
             content_part = ops.dot(content, kernel[: self.config.hidden_dim])
             start_part = ops.dot(start_states, kernel[self.config.hidden_dim :])
-        else:  # The kernel holds integers; the layer's call scales them.
+        else:  # A quantized kernel needs the layer's call, which scales it.
             content = [content, ops.zeros_like(content)]
             start_states = [ops.zeros_like(start_states), start_states]
             content_part, start_part = (
@@ -94,12 +96,12 @@ class SpanHead(keras.layers.Layer):
         return _log_softmax(logits, hidden[:, None])
 
     def class_scores(self, content, start_scores, class_index, seed=None):
-        """Logits of "no answer", float32 [B].
+        """Compute the logits of "no answer", float32 [B].
 
         Args:
             content: float tensor of shape [B, T, D].
             start_scores: float tensor of shape [B, T], log-probabilities.
-            class_index: int32 tensor of shape [B], of the class token.
+            class_index: int32 tensor of shape [B], position of the class token.
             seed: int tensor of shape [2], or None for no dropout.
         """
         expected = ops.einsum(

@@ -17,15 +17,15 @@ def answer_scores(spec, examples, decoded):
     """Compute the official metrics of answers to questions.
 
     Args:
-        spec: TaskSpec; in all but "squad-1.1" a question may have no answer.
+        spec: TaskSpec. Unless it is "squad-1.1", questions may have no answer.
         examples: list of QuestionExample.
         decoded: list of dict of `n_best`, best first, each with `text`, and
             `no_answer_odds`, the logit of "no answer".
 
     Returns:
-        dict of float, in percent. If questions may have no answer, the metrics
-        are at the best threshold, `null_threshold`; others are at even odds,
-        and for the best spans of answerable questions.
+        dict of float, in percent. If questions may have no answer, the main
+        metrics use the best threshold, `null_threshold`; further metrics use
+        even odds, or score the best spans of answerable questions.
     """
     ids = [one.id for one in examples]
     spans = [one["n_best"][0]["text"] for one in decoded]
@@ -42,8 +42,8 @@ def answer_scores(spec, examples, decoded):
         "squad_f1_at_even_odds": official["f1"],
         "exact_match_at_even_odds": official["exact"],
     }
-    # A barely trained model's best threshold leaves every question open and
-    # hides the quality of its spans.
+    # A barely trained model has a best threshold at which no question has an
+    # answer. The metrics then hide the quality of its spans.
     answerable = [one for one in examples if one.true_answers]
     if answerable:
         official = scores_1(answerable, texts)
@@ -52,7 +52,7 @@ def answer_scores(spec, examples, decoded):
 
 
 def scores_as_answered(examples, decoded):
-    """Compute metrics of SQuAD 2.0 at the threshold of the given answers.
+    """Compute metrics of SQuAD 2.0 for answers chosen by some threshold.
 
     Args:
         examples: list of QuestionExample.
@@ -70,11 +70,11 @@ def scores_as_answered(examples, decoded):
 
 
 def scores_1(examples, texts):
-    """Scores of SQuAD 1.1, where all questions have an answer.
+    """Compute metrics of SQuAD 1.1, where all questions have an answer.
 
     Args:
         examples: list of QuestionExample with answers.
-        texts: dict of the id of each question to its answer, str.
+        texts: dict from the id of each question to its answer, str.
 
     Returns:
         dict of float: `exact_match` and `squad_f1`, in percent.
@@ -102,7 +102,7 @@ def scores_1(examples, texts):
 
 
 def scores_2(examples, texts, null_odds, threshold=0.0):
-    """Scores of SQuAD 2.0, where some questions have no answer.
+    """Compute metrics of SQuAD 2.0, where some questions have no answer.
 
     Args:
         examples: list of QuestionExample.
@@ -110,17 +110,19 @@ def scores_2(examples, texts, null_odds, threshold=0.0):
             question probably has no answer.
         null_odds: dict from the id of each question to the logit of "no
             answer".
-        threshold: float, for all values but the best ones: a question has no
-            answer if `null_odds` is larger. Default 0, even odds.
+        threshold: float. A question has no answer if its `null_odds` are
+            larger. `best_exact` and `best_f1` ignore the threshold. Default 0,
+            even odds.
 
     Returns:
-        dict of float, in percent: `exact` and `f1`, also with the prefixes
-        `HasAns_` and `NoAns_` for such questions; `best_exact` and `best_f1`,
-        at the thresholds `best_exact_threshold` and `best_f1_threshold`; and
-        counts `..._total` and average precisions `pr_..._ap`.
+        dict of float, in percent. `exact` and `f1` are for all questions; with
+        the prefix `HasAns_` for questions with an answer, with `NoAns_` for the
+        others. `best_exact` and `best_f1` are the values at the thresholds
+        `best_exact_threshold` and `best_f1_threshold`. `..._total` are counts,
+        and `pr_..._ap` average precisions.
 
     Raises:
-        ValueError: if a question has no prediction or no odds.
+        ValueError: if a question is missing in `texts` or `null_odds`.
 
     Source: `squad_evaluate_v2_0` of Model Garden, the official evaluate-v2.0.
     """
@@ -130,8 +132,9 @@ def scores_2(examples, texts, null_odds, threshold=0.0):
     _check_ids(examples, "null_odds", null_odds)
     ids = [one.id for one in examples]
     odds = np.array([null_odds[name] for name in ids], np.float64)
-    # The script expects probabilities: none is above 1, and its threshold is 0
-    # if leaving all questions open is best. Only the order of odds counts.
+    # The script expects probabilities up to 1, and its threshold is 0 if it is
+    # best to answer no question. Only the order of the odds counts, so ranks
+    # replace them.
     values, ranks = np.unique(odds, return_inverse=True)
     below = int(np.searchsorted(values, threshold, side="right"))
     scale = (np.arange(len(values)) + 1) / max(below, 0.5)
@@ -152,7 +155,7 @@ def _check_ids(examples, argument, by_id):
     if not examples:
         raise ValueError("there are no examples to evaluate.")
     # The official scripts count questions without an entry as wrong, or skip
-    # them.
+    # them; here missing entries are an error.
     missing = [one.id for one in examples if one.id not in by_id]
     if missing:
         raise ValueError(
@@ -163,7 +166,7 @@ def _check_ids(examples, argument, by_id):
 
 
 def _dataset(examples):
-    """The examples in the official file format, one per article."""
+    """Convert examples to the official format, one question per article."""
 
     def question(one):
         return {

@@ -1,4 +1,4 @@
-"""The base of all tasks: a backbone with a head, and a preprocessor."""
+"""Base class of all tasks: a backbone, a head and a preprocessor."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ from xlnet_tf.weights.preset import Preset
 from xlnet_tf.weights.preset import config_fields
 from xlnet_tf.weights.preset import split_overrides
 
-# Arguments of `from_preset` for the backbone.
+# Arguments of `from_preset` that configure the backbone.
 _OF_THE_BACKBONE = (
     "dtype",
     "seed",
@@ -38,7 +38,7 @@ _OF_THE_BACKBONE = (
 
 
 class Task(Preset, BaseModel):
-    """A backbone with a head on it.
+    """Model with a backbone and a head on its outputs; base class of the tasks.
 
     With a preprocessor, `fit`, `evaluate`, `predict` and their `*_on_batch`
     accept raw strings: lists, arrays, a column of a data frame, or batches of a
@@ -49,31 +49,33 @@ class Task(Preset, BaseModel):
     Args:
         backbone: XLNetBackbone or BertBackbone.
         head: layer with the task's own weights.
-        preprocessor: Preprocessor, or None for features alone.
+        preprocessor: Preprocessor, or None to accept only features.
 
     Attributes:
         preprocessor_cls: class of the preprocessor for `from_preset`, or None.
         new_head_arguments: names of constructor arguments that change the
-            head's shapes; with another value `from_preset` keeps the head's
-            initial weights.
+            head's shapes. If a value differs from the saved head's,
+            `from_preset` keeps the head's initial weights.
         head_has_dropout: bool, whether the constructor has an argument
-            `dropout` for the head; `from_preset` then sets it together with the
-            backbone's.
+            `dropout` for the head. If so, the override `dropout` of
+            `from_preset` also sets the head's rate.
         head_sources: names of other tasks with a compatible head.
         reads_query: bool, whether the task uses the query stream. If not, the
-            mask embedding is unused and not among the trainable variables.
-        segment_length: int or None, tokens computed at a time.
-        takes_class_weight: bool, whether a row has one class and `fit` accepts
-            `class_weight`.
-        weighs_metrics: bool, whether `metrics` of `compile` are weighted too,
-            because a label with the weight 0 is no label.
+            mask embedding is unused, and so not a trainable variable.
+        segment_length: int, number of tokens computed at a time. None: all
+            tokens of the sequence.
+        takes_class_weight: bool, whether each row has one class, so that `fit`
+            accepts `class_weight`.
+        weighs_metrics: bool, whether `compile` also weights `metrics`, because
+            a weight of 0 marks a missing label.
         preprocessor: Preprocessor or None; can be set at any time. ValueError
-            if its tokenizer has more pieces than the model has tokens, its
-            layout differs from the model's, or its sequences have more tokens
-            than a BERT has positions.
+            if the tokenizer has more pieces than the model has tokens, if the
+            layout differs from the model's, or if sequences are longer than a
+            BERT's positions.
 
     Raises:
-        ValueError: see `preprocessor`.
+        ValueError: if the preprocessor does not fit the model; see the
+            attribute.
     """
 
     new_head_arguments: tuple[str, ...] = ()
@@ -88,8 +90,8 @@ class Task(Preset, BaseModel):
     weighs_metrics = False
 
     def __new__(cls, *args, **kwargs):
-        # This check comes first: Python would name a missing argument, not the
-        # misspelt one.
+        # This check comes first, because Python would report a missing argument
+        # instead of the misspelt argument.
         refuse_misspelt(cls, kwargs)
         return super().__new__(cls, *args, **kwargs)
 
@@ -105,12 +107,13 @@ class Task(Preset, BaseModel):
 
     @staticmethod
     def make_head(head_class, backbone, kwargs, **arguments):
-        """Make an unbuilt head for a backbone, in the precision of the task.
+        """Make an unbuilt head for a backbone, with the precision of the task.
 
         Args:
             head_class: class of `xlnet_tf.tasks.heads`.
             backbone: XLNetBackbone or BertBackbone.
-            kwargs: dict, the task's arguments for the constructor of Task.
+            kwargs: dict, arguments of the task that go to the constructor of
+                Task.
             **arguments: other arguments of the head's class.
         """
         return head_class(
@@ -136,10 +139,11 @@ class Task(Preset, BaseModel):
 
         Args:
             path, load_weights, dtype, head, strict, verify, overrides: see
-                there.
+                `Preset.from_preset`.
             preprocessor: Preprocessor, or None to accept only features.
-                Default: the directory's preprocessor, if there is a tokenizer,
-                and TensorFlow Text and SentencePiece are installed.
+                Default: the preprocessor in the directory, if the directory has
+                a tokenizer, and TensorFlow Text and SentencePiece are
+                installed.
         """
         model = super().from_preset(
             path,
@@ -161,7 +165,7 @@ class Task(Preset, BaseModel):
         refuse_misspelt(cls, overrides, (*_OF_THE_BACKBONE, *config_fields()))
         if overrides.get("activation") in ("softmax", "sigmoid"):
             raise ValueError(
-                "`activation` is that of the backbone's layers, gelu or relu: "
+                "`activation` belongs to the backbone's layers, gelu or relu: "
                 f"{cls.__name__} gives logits, of which `predict_labels`, "
                 "`keras.ops.softmax` or `keras.ops.sigmoid` makes answers. "
                 f"Received: activation={overrides['activation']!r}."
@@ -189,7 +193,7 @@ class Task(Preset, BaseModel):
 
     @classmethod
     def arguments_of_head(cls, head):
-        """Constructor arguments that follow from a checkpoint's head.
+        """Derive constructor arguments of the task from a checkpoint's head.
 
         Args:
             head: Head of `xlnet_tf.weights.source`.
@@ -219,12 +223,13 @@ class Task(Preset, BaseModel):
         self._preprocessor = value
 
     def find_preprocessor(self, path, verify=True):
-        """Load the preprocessor of a model directory, if there is one.
+        """Load the preprocessor of a model directory, if it exists.
 
         Args:
             path: str or path of a directory or of a checkpoint in it.
-            verify: bool, whether to compare its files with a `SHA256SUMS` in
-                the same directory, if there is one. Default True.
+            verify: bool, whether to compare the preprocessor's files with a
+                `SHA256SUMS` in the directory, if this file exists. Default
+                True.
         """
         layout, longest = self.config.layout, most_positions(self.config)
         found = self.preprocessor_cls.find(path, verify, layout)
@@ -233,7 +238,7 @@ class Task(Preset, BaseModel):
                 found = found.with_settings(sequence_length=longest)
             self.preprocessor = found
         except ValueError as error:
-            # The model still works with features, or another preprocessor.
+            # Without a preprocessor the model still accepts features.
             warnings.warn(
                 f"{path} gives no preprocessor: {error}", stacklevel=3
             )
@@ -242,13 +247,13 @@ class Task(Preset, BaseModel):
         if args and is_raw(args[0]):
             raise TypeError(
                 f"{type(self).__name__} is called on features, not on raw "
-                "strings. Give these to `predict`, or call it on "
+                "strings. Give these to `predict`, or call the model on "
                 "`model.preprocessor(x)`."
             )
         return super().__call__(*args, **kwargs)
 
     def checked(self, x):
-        """`BaseModel.checked`, also for data frames; strings are unchanged."""
+        """Check input as `BaseModel.checked` does; strings are unchanged."""
         x = of_frame(x)
         return x if is_raw(x) else super().checked(x)
 
@@ -264,11 +269,13 @@ class Task(Preset, BaseModel):
         """Configure training, with the usual defaults of the task.
 
         Args:
-            optimizer: default AdamW, gradients clipped at a norm of 1, with a
-                learning rate of 2e-5, or 5e-4 for models of at most width 256.
-            loss: default the task's loss.
-            metrics: default, with the default loss, the task's, weighted.
-            loss_weights, weighted_metrics, kwargs: of `keras.Model.compile`.
+            optimizer: optimizer. Default: AdamW, with gradients clipped to a
+                norm of 1, and a learning rate of 2e-5, or 5e-4 if D is at most
+                256.
+            loss: loss. Default: the task's loss.
+            metrics: metrics. Default: with the default loss, the task's
+                metrics, weighted; with another loss, none.
+            loss_weights, weighted_metrics, kwargs: see `keras.Model.compile`.
 
         Raises:
             ValueError: if the loss needs probabilities.
@@ -286,13 +293,13 @@ class Task(Preset, BaseModel):
             weighted_metrics = [one for one in given if one is not None]
             metrics = None
         if isinstance(optimizer, str) and optimizer == "auto":
-            # A constant rate: callbacks can set it, unlike a schedule.
+            # The rate is a constant, because callbacks cannot set a schedule.
             rate = default_rate(self.config.hidden_dim)
             optimizer = AdamW(rate, global_clipnorm=1.0)
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         if getattr(inner, "layer_decay", 1) != 1:
-            # The optimizer cannot count frozen layers: it gets none of their
-            # variables.
+            # The optimizer gets no variables of frozen layers, so it cannot
+            # count the layers itself.
             inner.num_layers = self.config.num_layers
         super().compile(
             optimizer=optimizer,
@@ -304,7 +311,7 @@ class Task(Preset, BaseModel):
         )
 
     def compile_from_config(self, config):
-        """Compile from a file's config; Keras skips custom `compile`s."""
+        """Compile with a saved config; Keras would skip a custom `compile`."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
@@ -329,7 +336,7 @@ class Task(Preset, BaseModel):
         sample_weight=None,
         **kwargs,
     ):
-        """`keras.Model.fit`, also on raw strings; see the class."""
+        """Train like `keras.Model.fit`, also on raw strings; see the class."""
         self._compile_by_default()
         if class_weight is not None:
             if not self.takes_class_weight:
@@ -354,7 +361,7 @@ class Task(Preset, BaseModel):
         elif validation is not None:
             validation = fit_input.keras_input(self, validation)[0]
         if fit_input.gives_batches(x):
-            shuffle = False  # its own order; Keras would warn about its default
+            shuffle = False  # Keras would warn about True
         data = x, y, batch_size, epochs, verbose, callbacks, validation_split
         others = validation, shuffle, class_weight, sample_weight
         return super().fit(*data, *others, **kwargs)
@@ -369,7 +376,7 @@ class Task(Preset, BaseModel):
         *args,
         **kwargs,
     ):
-        """`keras.Model.evaluate`, also on raw strings; see the class."""
+        """Evaluate like `keras.Model.evaluate`, also on raw strings."""
         self._compile_by_default()
         x, y, sample_weight, batch_size = fit_input.keras_input(
             self, x, y, sample_weight, batch_size
@@ -379,34 +386,34 @@ class Task(Preset, BaseModel):
         )
 
     def predict(self, x, batch_size=None, *args, **kwargs):
-        """`keras.Model.predict`, also on raw strings; see the class."""
+        """Predict like `keras.Model.predict`, also on raw strings."""
         x, _, _, batch_size = fit_input.keras_input(
             self, x, batch_size=batch_size
         )
         return super().predict(x, batch_size, *args, **kwargs)
 
     def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
-        """`keras.Model.train_on_batch`, also on raw strings."""
+        """Train like `keras.Model.train_on_batch`, also on raw strings."""
         self._compile_by_default()
         batch = fit_input.prepared(self, x, y, sample_weight)
         return super().train_on_batch(*batch, *args, **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
-        """`keras.Model.test_on_batch`, also on raw strings."""
+        """Evaluate like `keras.Model.test_on_batch`, also on raw strings."""
         self._compile_by_default()
         batch = fit_input.prepared(self, x, y, sample_weight)
         return super().test_on_batch(*batch, *args, **kwargs)
 
     def predict_on_batch(self, x):
-        """`keras.Model.predict_on_batch`, also on raw strings."""
+        """Predict like `keras.Model.predict_on_batch`, also on raw strings."""
         return super().predict_on_batch(fit_input.prepared(self, x)[0])
 
     def numbered(self, y, x=None):
-        """Convert labels to the form for the loss.
+        """Convert labels to the form that the loss needs.
 
         Args:
-            y: labels of `fit` for lists or arrays, or None.
-            x: the lists or arrays, only inspected.
+            y: labels as passed to `fit`, in lists or arrays, or None.
+            x: input as passed to `fit`; read only for its shape.
 
         Raises:
             ValueError: if a label is unknown to the model.
@@ -414,26 +421,26 @@ class Task(Preset, BaseModel):
         return y
 
     def numbered_weights(self, class_weight):
-        """`class_weight` of `fit` by numbers of classes instead of names."""
+        """Convert names of classes in `class_weight` of `fit` to numbers."""
         return class_weight
 
     def label_range(self, data):
-        """The valid labels of a data set.
+        """Range of the valid labels in a data set.
 
         Args:
-            data: tf.data.Dataset; only its `element_spec` is inspected.
+            data: tf.data.Dataset; only its `element_spec` is read.
 
         Returns:
-            tuple, arguments of `fit_input.check_labels` after the data set, or
-            None for unchecked labels.
+            tuple, the arguments of `fit_input.check_labels` after the data set;
+            None if labels are not checked.
         """
 
     def default_loss(self):
-        """The default loss for `compile`, or None if `call` computes it."""
+        """Default loss for `compile`, or None if `call` computes the loss."""
         return None
 
     def default_metrics(self):
-        """list of default metrics for `compile`, or None."""
+        """Default metrics for `compile`, a list, or None."""
         return None
 
     def computation(self):
@@ -445,7 +452,8 @@ class Task(Preset, BaseModel):
             return
         if iterator is not None:
             # Keras would consume a batch, which a generator cannot repeat, and
-            # average it over the replicas, which fails for bool features.
+            # would average the batch over the replicas, which fails for bool
+            # features.
             specs = iterator._get_iterator().element_spec
             data_batch = keras.tree.map_structure(_of_one_replica, specs)
         with strategy.scope():
@@ -463,12 +471,12 @@ class Task(Preset, BaseModel):
 
     @property
     def non_trainable_variables(self):
-        """All other variables."""
+        """Variables that are not in `trainable_variables`."""
         return self._others(self.variables, self.trainable_variables)
 
     @property
     def non_trainable_weights(self):
-        """All other weights."""
+        """Weights that are not in `trainable_weights`."""
         return self._others(self.weights, self.trainable_weights)
 
     @staticmethod
@@ -480,18 +488,19 @@ class Task(Preset, BaseModel):
         if self.reads_query:
             return variables
         # Without targets there is no query stream, so the mask embedding has no
-        # gradient. If it were in the list, Keras would warn in each `fit`, and
-        # AdamW's weight decay would shrink the pretrained values to zero.
+        # gradient. If the mask embedding were in the list, Keras would warn in
+        # each `fit`, and AdamW's weight decay would shrink its pretrained
+        # values to zero.
         unused = getattr(self.backbone, "mask_embedding", None)
         return [v for v in variables if v is not unused]
 
     @property
     def config(self):
-        """The config of the backbone, XLNetConfig or BertConfig."""
+        """Config of the backbone, XLNetConfig or BertConfig."""
         return self.backbone.config
 
     def call(self, features, training=None):
-        """Apply the head to the content; see the class of the task."""
+        """Compute the task's outputs for features; see the class."""
         outputs, seed = self.encode(features, training)
         return self.head(outputs["content"], seed=seed)
 
@@ -503,8 +512,8 @@ class Task(Preset, BaseModel):
             training: bool, whether dropout is applied.
 
         Returns:
-            (dict of outputs of the backbone, int tensor of shape [2] or None
-            for no dropout).
+            (dict of outputs of the backbone, seed). The seed is an int tensor
+            of shape [2], or None for no dropout.
         """
         if not training:
             return self.backbone(features, training=False), None
@@ -514,13 +523,13 @@ class Task(Preset, BaseModel):
         return self.backbone(features, training=True), seed
 
     def heads(self, arguments):
-        """Layers besides the backbone that another model shares.
+        """Layers besides the backbone that another model can share.
 
         Args:
             arguments: dict, constructor arguments of the other model.
 
         Returns:
-            dict of str to layer, by the names of the attributes.
+            dict from the name of an attribute to its layer.
         """
         return {"head": self.head}
 
@@ -548,5 +557,5 @@ class Task(Preset, BaseModel):
 
 
 def _of_one_replica(spec):
-    """The TensorSpec for a replica's part of a batch."""
+    """Change the TensorSpec of a batch to one replica's part of the batch."""
     return getattr(spec, "_value_specs", (spec,))[0]

@@ -1,4 +1,4 @@
-"""A class for a text.
+"""Text classification: one class for a text.
 
 Shapes: B batch, R rows of a split, X examples, T tokens, C classes.
 """
@@ -21,19 +21,20 @@ from xlnet_tf.tasks.sequence_task import SequenceTask
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTextClassifier(SequenceTask):
-    """Classification of a text, or a pair of texts.
+    """Model for the classification of a text, or a pair of texts.
 
-    `ClassificationHead` uses the class token. For XLNet this is the last token,
-    so pad on the left; for BERT the first, so pad on the right.
+    `ClassificationHead` reads the row of the class token. XLNet's class token
+    is the last token, so pad on the left; BERT's is the first, so pad on the
+    right.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
         num_classes: int, C.
         labels: sequence of C str, names of the classes, or None.
         summary, projection, activation, dropout: see `ClassificationHead`.
-        segment_length: int or None, tokens read at a time, with earlier ones in
-            memory if the backbone has `memory_length`. Default None: all at
-            once.
+        segment_length: int, number of tokens of a segment. The memories contain
+            earlier segments, so the backbone needs `memory_length`. Default
+            None: the whole sequence is one segment.
         preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
@@ -85,7 +86,7 @@ class XLNetTextClassifier(SequenceTask):
         return numbered_weights(class_weight, self.labels, self.num_classes)
 
     def _has_default_loss(self):
-        # A custom loss may accept other numbers, such as -1 for "unknown".
+        # A custom loss may accept other labels, such as -1 for "unknown".
         kind = keras.losses.SparseCategoricalCrossentropy
         return isinstance(self.loss, kind) and self.loss.ignore_class is None
 
@@ -98,13 +99,14 @@ class XLNetTextClassifier(SequenceTask):
     def predict_labels(
         self, x: Any, batch_size: int | None = None, **kwargs
     ) -> list:
-        """The likeliest class of each text.
+        """Predict the likeliest class of each text.
 
         Args:
             x, batch_size, kwargs: see `predict`.
 
         Returns:
-            list of str from `labels`; of int if the model has no labels.
+            list of str, the names in `labels`; or of int if the model has no
+            labels.
         """
         best = np.argmax(self.predict(x, batch_size, **kwargs), axis=-1)
         return [self.labels[i] if self.labels else i for i in best.tolist()]
@@ -118,7 +120,7 @@ class XLNetTextClassifier(SequenceTask):
 
 
 class TextClassification(TaskOfTexts):
-    """A class for a text, or for a pair of texts."""
+    """Kind of task: choose one class for a text, or for a pair of texts."""
 
     name = "classification"
     model_class = XLNetTextClassifier
@@ -130,7 +132,7 @@ class TextClassification(TaskOfTexts):
         return {**arguments, "num_classes": len(labels), "labels": labels}
 
     def decode(self, collected, encoded, examples):
-        """dicts of `id`, `label` and `probabilities`, a dict by label."""
+        """Dicts with `id`, `label`, and `probabilities` by label."""
         logits = self.mean_of_windows(collected, encoded, examples)
         labels = self.model.labels
         rows = metrics.probabilities(logits)

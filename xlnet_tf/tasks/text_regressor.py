@@ -1,7 +1,8 @@
-"""A number for a text.
+"""Text regression: one number for a text.
 
-This file is a whole task, a template for a new one: the model (head, loss,
-metrics, labels of `fit`) and the kind of task (rows, answers, their metrics).
+This file contains a whole task, and so can be the template of a new task. The
+model has the head, the loss, the metrics and the labels of `fit`; the kind of
+task has the rows, the answers and their metrics.
 
 Shapes: B batch, T tokens.
 """
@@ -19,14 +20,14 @@ from xlnet_tf.tasks.sequence_task import SequenceTask
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTextRegressor(SequenceTask):
-    """Regression from a text, or a pair of texts, to a number.
+    """Model for the regression of a number from a text, or a pair of texts.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
         summary, projection, activation, dropout: see `ClassificationHead`.
-        segment_length: int or None, tokens read at a time, with earlier ones in
-            memory if the backbone has `memory_length`. Default None: all at
-            once.
+        segment_length: int, number of tokens of a segment. The memories contain
+            earlier segments, so the backbone needs `memory_length`. Default
+            None: the whole sequence is one segment.
         preprocessor: Preprocessor for raw strings, or None.
 
     Call arguments:
@@ -38,8 +39,8 @@ class XLNetTextRegressor(SequenceTask):
 
     Raises:
         ValueError: if `ClassificationHead` refuses `summary`, `activation` or
-            `dropout`, or the backbone has no memory for segments of
-            `segment_length`.
+            `dropout`; or if `segment_length` is given and the backbone has no
+            memory.
 
     Source: `regression_loss` of the released code.
 
@@ -65,12 +66,12 @@ class XLNetTextRegressor(SequenceTask):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """The loss of `fit`, weighted by row."""
+        """Compute the loss of `fit`, weighted by row."""
         y, y_pred = _rows_of_one(y, y_pred)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """The metrics of `fit`, weighted by row."""
+        """Compute the metrics of `fit`, weighted by row."""
         y, y_pred = _rows_of_one(y, y_pred)
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
@@ -96,7 +97,7 @@ class XLNetTextRegressor(SequenceTask):
 
 
 class TextRegression(TaskOfTexts):
-    """A number for a text, or for a pair of texts."""
+    """Kind of task: predict a number for a text, or for a pair of texts."""
 
     name = "regression"
     model_class = XLNetTextRegressor
@@ -110,7 +111,7 @@ class TextRegression(TaskOfTexts):
     )
 
     def decode(self, collected, encoded, examples):
-        """dicts of `id` and `score`."""
+        """Dicts with `id` and `score`."""
         scores = self.mean_of_windows(collected, encoded, examples)
         return [
             {"id": example.id, "score": float(score)}
@@ -125,9 +126,9 @@ class TextRegression(TaskOfTexts):
 
 
 def _rows_of_one(y, y_pred):
-    """Targets and predictions [B] as [B, 1].
+    """Reshape targets and predictions [B] to [B, 1].
 
-    Keras averages over the last axis, which would be the batch.
+    Keras averages over the last axis, which must not be the batch.
     """
     if y is None or len(y_pred.shape) != 1:
         return y, y_pred

@@ -1,4 +1,4 @@
-"""A class for each word, such as names of entities.
+"""Token classification: one class for each word, such as names of entities.
 
 Shapes: B batch, T tokens, C classes.
 """
@@ -25,11 +25,11 @@ from xlnet_tf.tasks.task import Task
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTokenClassifier(Task):
-    """Classification of every token, such as names of entities.
+    """Model for the classification of every token, such as names of entities.
 
     Args:
         backbone, num_classes, labels: see `XLNetTextClassifier`.
-        dropout: float, before the last layer. Default 0.1.
+        dropout: float, dropout rate before the last layer. Default 0.1.
         preprocessor: XLNetTokenClassifierPreprocessor, or None.
 
     Call arguments:
@@ -56,7 +56,7 @@ class XLNetTokenClassifier(Task):
     new_head_arguments = ("num_classes",)
     head_has_dropout = True
     takes_class_weight = False
-    weighs_metrics = True  # later pieces of words and padding have no tag
+    weighs_metrics = True  # only a word's first piece has a tag
     preprocessor_cls = XLNetTokenClassifierPreprocessor
 
     def __init__(
@@ -88,12 +88,12 @@ class XLNetTokenClassifier(Task):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """The loss of `fit` over labelled tokens."""
+        """Compute the loss of `fit` over labelled tokens."""
         y, sample_weight = _asked(y, sample_weight)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """The metrics of `fit` over labelled tokens."""
+        """Compute the metrics of `fit` over labelled tokens."""
         y, sample_weight = _asked(y, sample_weight)
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
@@ -109,19 +109,19 @@ class XLNetTokenClassifier(Task):
     def predict_labels(
         self, x: Any, batch_size: int | None = None, **kwargs
     ) -> list[list]:
-        """The likeliest tag of each word.
+        """Predict the likeliest tag of each word.
 
         Args:
             x: words of texts, see `predict`.
-            batch_size, kwargs: of `predict`.
+            batch_size, kwargs: see `predict`.
 
         Returns:
-            list of lists, for each word a name from `labels`, or an int if the
-            model has no labels. None for "", which is no word, and for words
-            beyond `preprocessor.sequence_length`.
+            list of lists with one tag per word: a name in `labels`, or an int
+            if the model has no labels. The tag is None for the empty word ""
+            and for words beyond `preprocessor.sequence_length`.
 
         Raises:
-            ValueError: if there is no preprocessor, or `x` holds features.
+            ValueError: if the task has no preprocessor, or `x` holds features.
         """
         if self.preprocessor is None or not is_raw(x):
             raise ValueError(
@@ -149,7 +149,7 @@ class XLNetTokenClassifier(Task):
 
 
 class TokenClassification(TaskKind):
-    """A tag for each word of a text."""
+    """Kind of task: choose a tag for each word of a text."""
 
     name = "token_classification"
     model_class = XLNetTokenClassifier
@@ -167,7 +167,7 @@ class TokenClassification(TaskKind):
         return {**arguments, "num_classes": len(labels), "labels": labels}
 
     def loss_sums(self, outputs, features):
-        """See `TaskKind`; `token_labels` [B, T] are -1 without a label."""
+        """Sum the loss over tokens; `token_labels` [B, T], -1 = no label."""
         labels = features["token_labels"]
         is_asked = ops.cast(labels >= 0, "float32")
         losses = self.model.default_loss().call(ops.maximum(labels, 0), outputs)
@@ -179,7 +179,7 @@ class TokenClassification(TaskKind):
         return {"tags": ops.pad(best, [[0, 0], [0, missing]])}
 
     def decode(self, collected, encoded, examples):
-        """dicts of `id`, `words` and `tags`, one for each word."""
+        """Dicts with `id`, `words`, and `tags`, one tag per word."""
         labels = self.model.labels
         first = encoded.sequences["is_first_piece"]
         values, splits = np.asarray(first.values), np.asarray(first.row_splits)
@@ -187,7 +187,7 @@ class TokenClassification(TaskKind):
         for row, example in enumerate(examples):
             places = np.flatnonzero(values[splits[row] : splits[row + 1]])
             tags = [labels[i] for i in collected["tags"][row, places]]
-            # Words beyond the sequence have none.
+            # Words beyond the end of the sequence have no predicted tag.
             tags += ["O"] * (len(example.words) - len(tags))
             words = list(example.words)
             decoded.append({"id": example.id, "words": words, "tags": tags})
@@ -199,7 +199,7 @@ class TokenClassification(TaskKind):
 
 
 def _asked(y, sample_weight):
-    """Labels [B, T], clipped at 0, and weights: 0 for labels below 0."""
+    """Replace labels [B, T] below 0 by 0, and set their weights to 0."""
     if y is None or len(y.shape) != 2:
         return y, sample_weight
     weights = ops.cast(y >= 0, "float32")

@@ -1,1 +1,1 @@
-"""Reading and writing weights: presets and other formats."""
+"""Readers and writers of weights: presets and other formats."""

@@ -1,11 +1,11 @@
-"""Checks of the classes in a file's config before Keras creates objects."""
+"""Safety check of the classes in a config, before Keras creates objects."""
 
 import importlib
 
 import keras
 
-# Modules of Keras' classes for settings, not layers or models, by their names
-# in configs.
+# From the module name in a config to Keras' module. These modules have classes
+# for settings; modules with layers or models are not allowed.
 _MODULES = {
     "keras": "keras.dtype_policies",
     **{
@@ -20,7 +20,8 @@ _MODULES = {
         )
     },
 }
-# Names of objects that Keras makes from a value in the config itself.
+# Class names for which Keras converts a value in the config, and imports no
+# class.
 _VALUES = (
     "__bytes__",
     "__ellipsis__",
@@ -29,29 +30,30 @@ _VALUES = (
     "__tensor__",
     "function",
 )
-# Packages whose registered classes do not belong to the user.
+# Beginnings of module names whose classes do not belong to the user.
 _OTHERS = ("keras", "tensorflow_text.", "xlnet_tf.")
-# A model has a backbone, a memory, and tens of metrics and precisions.
+# Most layers and objects in a config. A model has a backbone, a memory, and
+# tens of metrics and precisions.
 _MOST_LAYERS, _MOST_OBJECTS = 8, 1000
 
 
 def objects_in(config, models=()):
     """List the objects that Keras would make from a config; refuse others.
 
-    Allowed are classes of this library except its inner layers, classes
-    registered by the user, and Keras' own losses, metrics, optimizers and
-    precisions. Others could have any size or run code. Users must check the
-    contents of their own classes.
+    The following classes are allowed: this library's classes except inner
+    layers, classes registered by the user, and Keras' own losses, metrics,
+    optimizers and precisions. Other classes could have any size or run code.
+    Users must check the contents of their own classes.
 
     Args:
         config: JSON value.
-        models: tuple of classes, the allowed layers of this library.
+        models: tuple of layer classes of this library that are allowed.
 
     Returns:
-        list of (class, dict of its config).
+        list of (class, dict with the config of the object).
 
     Raises:
-        ValueError: if it contains another class, or too many.
+        ValueError: if the config contains another class, or too many objects.
     """
     found, waiting, num_layers, num_objects = [], [(config, False)], 0, 0
     while waiting:
@@ -64,12 +66,13 @@ def objects_in(config, models=()):
             cls = _class_of(value, models)
             is_known = cls is not None
             is_theirs = is_known and not cls.__module__.startswith(_OTHERS)
-            # Keras makes weights with the shapes in a `build_config`.
+            # A `build_config` is unsafe, because Keras makes weights of its
+            # shapes.
             is_safe = is_known and not value.get("build_config")
             if not (is_safe or is_theirs or is_users):
                 raise ValueError(
                     f"it holds a {value.get('module')}.{value['class_name']}, "
-                    "and files of models hold no such objects; if the class is "
+                    "and files of models have no such objects; if the class is "
                     "your own, import the module that registers it"
                 )
             if is_known:
@@ -88,13 +91,13 @@ def objects_in(config, models=()):
 
 
 def _is_object(value):
-    """Whether Keras looks for the class of a dict, bool."""
+    """Whether a dict in a config describes an object of a class."""
     is_whole = "class_name" in value and "config" in value
     return is_whole and value["class_name"] not in _VALUES
 
 
 def _class_of(value, models):
-    """The class that Keras would make from a dict; None if not allowed."""
+    """Class of the object that a dict describes, or None if not allowed."""
     name, module = value["class_name"], value.get("module")
     registered = value.get("registered_name", name)
     if not (isinstance(name, str) and isinstance(registered, str | None)):

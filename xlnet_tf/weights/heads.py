@@ -1,4 +1,4 @@
-"""Choice of a checkpoint's head for a task and its arguments."""
+"""Choice of the head in a checkpoint that fits a task and its arguments."""
 
 import inspect
 
@@ -6,22 +6,22 @@ import keras
 
 from data_pipeline.base.suggestions import closest
 
-# Arguments in Hugging Face's classes.
+# From argument names of Hugging Face's classes to ours.
 _NAMES_OF_OTHERS = {"num_labels": "num_classes"}
 
 
 def refuse_misspelt(cls, names, further=()):
-    """Refuse misspelt arguments that resemble an argument of a class.
+    """Refuse unknown arguments whose names resemble an argument of a class.
 
     Other unknown names pass, because the class and its bases may accept them.
 
     Args:
         cls: class of a model.
         names: names of the given arguments, str.
-        further: valid names besides the constructor's.
+        further: valid names besides the constructor's arguments.
 
     Raises:
-        TypeError: for the first such name.
+        TypeError: for the first misspelt name.
     """
     known = {"name", "trainable", "dtype", *further}
     for base in cls.__mro__:
@@ -44,15 +44,16 @@ def refuse_misspelt(cls, names, further=()):
 
 
 def head_for(cls, source, name=None):
-    """The Head of a source that fits a class of task, or None.
+    """Find the Head in a source that fits a class of task, or None.
 
     Args:
         cls: class of a task.
         source: WeightSource.
-        name: str, name among several heads of the kind, or None.
+        name: str, name of the head if the source has several heads of the kind,
+            or None.
 
     Raises:
-        ValueError: if there is no such head, or there are several.
+        ValueError: if no head has this name, or there are several heads.
     """
     kinds = {base.__name__ for base in cls.__mro__}
     kinds.add(keras.saving.get_registered_name(cls))
@@ -77,20 +78,21 @@ def head_for(cls, source, name=None):
 
 
 def choose_head(cls, source, name, arguments):
-    """Choose the head to read, and all arguments of its task.
+    """Choose the head to load, and the constructor arguments of its task.
 
     Args:
         cls: class of a task.
         source: WeightSource.
-        name: str, name among several heads of the kind, or None.
+        name: str, name of the head if the source has several heads of the kind,
+            or None.
         arguments: dict, the user's arguments for the class.
 
     Returns:
-        (Head or None for a new head, dict of arguments).
+        (Head, dict of arguments). The Head is None for a new head.
 
     Raises:
-        ValueError: if the requested head does not fit the arguments, or a new
-            head needs more arguments.
+        ValueError: if the head with the given name does not fit the arguments,
+            or a new head needs more arguments.
     """
     source_head = head_for(cls, source, name)
     if source_head is not None and any(
@@ -124,7 +126,7 @@ def choose_head(cls, source, name, arguments):
 
 
 def _refuse_another_shape(cls, source, name, found, arguments):
-    """Refuse to leave out a head that was requested by name."""
+    """Refuse arguments that do not fit a head requested by name."""
     if name is None:
         return
     wanted = ", ".join(
@@ -140,18 +142,18 @@ def _refuse_another_shape(cls, source, name, found, arguments):
 
 
 def labels_of_head(cls, source):
-    """Classes of the head that a class of task would use.
+    """Names of the classes of the head that a task would load.
 
     Args:
         cls: class of a task.
         source: WeightSource.
 
     Returns:
-        tuple of str, empty without a head or without names.
+        tuple of str; empty if there is no head, or its classes have no names.
     """
     try:
         source_head = head_for(cls, source)
-    except ValueError:  # several: an error when the model is made
+    except ValueError:  # several heads: `choose_head` will raise
         return ()
     return (
         tuple(source_head.arguments.get("labels") or ()) if source_head else ()
@@ -159,7 +161,7 @@ def labels_of_head(cls, source):
 
 
 def _check_labels(source, found, arguments):
-    """Refuse labels that differ from the head's classes."""
+    """Refuse labels that differ from the names of the head's classes."""
     labels = arguments.get("labels")
     if labels is None:
         return

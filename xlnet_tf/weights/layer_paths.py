@@ -1,23 +1,23 @@
-"""The layers of a model by path: the names of attributes, joined by "/"."""
+"""Paths of a model's layers: names of attributes, joined by "/"."""
 
 import keras
 
 
 def layers_by_path(model):
-    """All layers of a model, outer layers before inner ones.
+    """Find all layers of a model by path, outer layers before inner layers.
 
     Args:
         model: keras.Layer.
 
     Returns:
-        dict from str, attribute names joined by "/", to keras.Layer. A shared
-        layer has one path.
+        dict from path, attribute names joined by "/", to keras.Layer. A shared
+        layer occurs once.
     """
     return {path: layer for path, layer, _ in walk_layers(model)}
 
 
 def walk_layers(model):
-    """Yield (path, layer, the layer around it), in the same order."""
+    """Yield (path, layer, outer layer) in the order of `layers_by_path`."""
     seen = {id(model)}
 
     def walk(parent, prefix):
@@ -31,7 +31,7 @@ def walk_layers(model):
 
 
 def inner_layers(layer):
-    """Yield (name, layer) of the public attributes, single ones first."""
+    """Yield (name, layer) of public attributes; lists of layers come last."""
     values = {k: v for k, v in vars(layer).items() if not k.startswith("_")}
     for name, value in values.items():
         if isinstance(value, keras.layers.Layer):
@@ -44,10 +44,10 @@ def inner_layers(layer):
 
 
 def set_trainable(layer, trainable):
-    """Set `trainable` of a layer and of all its present inner layers.
+    """Set `trainable` of a layer and of its inner layers.
 
-    The constructor's argument does not reach layers made later, and Keras skips
-    an assignment of the same value.
+    The constructor argument `trainable` does not affect inner layers that are
+    made later, and Keras skips an assignment of the same value.
     """
     for part in (layer, *layers_by_path(layer).values()):
         part.trainable = not trainable

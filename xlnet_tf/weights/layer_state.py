@@ -1,11 +1,11 @@
-"""Frozen, quantized and adapted layers in a model's config.
+"""Config entries for frozen, quantized and adapted layers of a model.
 
-For a model that rebuilds its layers from its config, Keras stores one
-`trainable` flag and one precision. The functions here store the layers and
-weights that differ.
+Keras stores one `trainable` flag and one precision per model. The functions
+here store the layers and weights with other values, so that they can be
+restored from the config.
 
-COMPATIBILITY: `_trainable_variables` of a layer of Keras 3, its own weights
-created as trainable, is undocumented.
+COMPATIBILITY: `_trainable_variables` of a Keras 3 layer is undocumented. It
+lists the layer's own weights that were created as trainable.
 """
 
 import keras
@@ -19,7 +19,7 @@ from xlnet_tf.weights.lora.model import adaptable_layers
 from xlnet_tf.weights.lora.model import adapters_in
 from xlnet_tf.weights.lora.model import lora_groups
 
-# Keys of a config, omitted if nothing differs.
+# Keys in a config. A key without entries is omitted.
 STATE_KEYS = (
     "trainable_layers",
     "quantized_layers",
@@ -29,18 +29,18 @@ STATE_KEYS = (
 
 
 def layer_state(model):
-    """State of layers for a config, besides `trainable` and `dtype`.
+    """Describe frozen, quantized and adapted layers for a config.
 
     Args:
         model: keras.Layer, built.
 
     Returns:
-        dict of some of `STATE_KEYS`: `trainable_layers`, dict of path to
-        `trainable` if it differs from the outer layer's; `quantized_layers`,
-        list of dicts of `mode`, `config` and `layers`, their paths;
-        `lora_layers`, list of dicts of `rank`, `alpha` and `layers`; and
-        `trainable_weights`, dict of path to `trainable` if it differs from the
-        layer's.
+        dict with some of `STATE_KEYS`. `trainable_layers` is a dict from path
+        to `trainable`, for layers that differ from their outer layer.
+        `quantized_layers` is a list of dicts of `mode`, `config` and `layers`,
+        a list of paths. `lora_layers` is a list of dicts of `rank`, `alpha` and
+        `layers`. `trainable_weights` is a dict from path to `trainable`, for
+        weights that differ from their layer.
     """
     trainable, quantized, weights = {}, [], _trainable_weights("", model)
     for path, layer, around in walk_layers(model):
@@ -65,29 +65,28 @@ def layer_state(model):
 
 
 def _trainable_weights(prefix, layer):
-    """dict by path of a layer's own weights that differ from it."""
+    """Values of `trainable` by path, for weights unlike their layer."""
     is_adapted = getattr(layer, "lora_enabled", False)
     return {
         prefix + weight.name: weight.trainable
         for weight in layer._trainable_variables
         if weight.trainable != layer.trainable
-        # Adapters freeze the kernel.
+        # A kernel with adapters is always frozen, so the config needs no entry.
         and not (is_adapted and weight.name == "kernel")
     }
 
 
 def restore_layer_state(model, config):
-    """Freeze, quantize and adapt the layers in a config, if they exist.
+    """Freeze, quantize and adapt the layers that a config lists.
 
     Args:
-        model: keras.Layer, built. Weights of quantized layers are read
-            afterwards.
-        config: dict of a config with `trainable` and the result of
-            `layer_state`.
+        model: keras.Layer, built. Listed layers that the model lacks are
+            skipped. Load the weights of quantized layers after this call.
+        config: dict with `trainable` and the entries of `layer_state`.
     """
     layers = layers_by_path(model)
     for group in config.get("quantized_layers", ()):
-        objects_in(group["config"])  # refuses classes of any size
+        objects_in(group["config"])  # refuses unsafe classes
         quantization = keras.saving.deserialize_keras_object(group["config"])
         for path in group["layers"]:
             layer = layers.get(path)

@@ -1,15 +1,16 @@
 """Reader of Model Garden's TensorFlow 2 checkpoints.
 
-They hold `XLNetBase`, `XLNetPretrainer`, `XLNetClassifier` or
+The checkpoints contain an `XLNetBase`, `XLNetPretrainer`, `XLNetClassifier` or
 `XLNetSpanLabeler` of `official.nlp`. A checkpoint names a variable by its
-shortest path from the saved object: `encoder/...`, `model/_network/...` and
-others for the same variable. It also has the graph of all objects, with every
-path; the network is searched there.
+shortest path from the saved object. So the same variable may be named
+`encoder/...`, `model/_network/...` or otherwise. Each checkpoint also contains
+the graph of all objects, with every path. This reader searches the network in
+the graph.
 
-Paths have the form of a checkpoint's keys, with ".S" for a slash in a name.
+Paths are written like a checkpoint's keys, with ".S" for a slash in a name.
 Biases and segment encodings are stacked over layers, `[L, N, H]` and `[L, 2, N,
-H]`; tied biases have no layer axis. Kernels have our shapes, except the output
-projection: `[N, H, D]`.
+H]`; tied biases have no layer axis. Kernels have the same shapes as in this
+library, except the output projection: `[N, H, D]`.
 """
 
 import warnings
@@ -30,7 +31,7 @@ from xlnet_tf.weights.tensorflow import TensorFlowSource
 from xlnet_tf.weights.tensorflow import dense
 from xlnet_tf.weights.tensorflow import norm
 
-# Field of ours -> key of `XLNetEncoderConfig`.
+# From our config field to the key of `XLNetEncoderConfig`.
 _FIELDS = {
     "vocabulary_size": "vocab_size",
     "num_layers": "num_layers",
@@ -51,7 +52,7 @@ _EMBEDDING = "_embedding_layer/embeddings"
 _MASK, _SEGMENTS = "mask_emb.Smask_emb", "seg_embed"
 _LAYER = "_transformer_xl/transformer_xl_layers/{}"
 _ATTENTION = f"{_LAYER}/_attention_layer"
-# Paths relative to the network.
+# From our variable to its path relative to the network.
 BACKBONE_TABLE = {
     "token_embedding/embeddings": Place(_EMBEDDING),
     "mask_embedding": Place(_MASK, leading_ones=2),
@@ -88,7 +89,8 @@ _SEQUENCE = {
     **dense("head/summary_dense", "classifier/dense"),
     **dense("head/logits_dense", "classifier/out_proj"),
 }
-# Paths relative to the model around the network, by our names of tasks.
+# The same for heads, by our task names; these paths are relative to the model
+# around the network.
 HEAD_TABLES = {
     "XLNetPretrainer": {
         "head/bias": Place("_masked_lm/output_bias.Sbias"),
@@ -112,17 +114,18 @@ HEAD_TABLES = {
 
 
 class ModelGardenSource(TensorFlowSource):
-    """A checkpoint of Model Garden, pretrained or fine-tuned.
+    """Source for a pretrained or fine-tuned checkpoint of Model Garden.
 
-    It holds a class of `official.nlp.modeling` and was written by their
-    trainers, `tf.train.Checkpoint` or `save_weights`.
+    The checkpoint contains a model of `official.nlp.modeling`, written by Model
+    Garden's trainers, `tf.train.Checkpoint` or `save_weights`.
 
     Args:
         checkpoint: TensorFlowCheckpoint.
-        config_file: path of its `xlnet_config.json` or `params.yaml`.
+        config_file: path of the checkpoint's `xlnet_config.json` or
+            `params.yaml`.
 
     Raises:
-        ValueError: if it is not the checkpoint of an XLNet.
+        ValueError: if the checkpoint does not contain an XLNet.
     """
 
     kind = "Model Garden checkpoint"
@@ -175,8 +178,8 @@ class ModelGardenSource(TensorFlowSource):
                 heads.append(Head(task, {"inner_dim": inner_dim}))
             elif "head/logits_dense/kernel" in shapes:
                 width = shapes["head/logits_dense/kernel"][-1]
-                # No file stores the summary token; Model Garden's trainers use
-                # the last one.
+                # No file stores which token is the summary; Model Garden's
+                # trainers use the last token.
                 arguments = {"summary": "last"}
                 if task == "XLNetTextClassifier":
                     arguments["num_classes"] = width
@@ -185,7 +188,7 @@ class ModelGardenSource(TensorFlowSource):
         return heads
 
     def _head_tensor(self, path):
-        """Name of the tensor at a path from the model around the network."""
+        """Find a head's tensor by its path in the outer model."""
         for model in self._graph.parents(self._network):
             if name := self._graph.tensor(model, path):
                 return name
@@ -212,7 +215,7 @@ class ModelGardenSource(TensorFlowSource):
         return self._graph.tensor(self._network, path) or self._prefix + path
 
     def _absent(self):
-        """Paths of weights that a model has only with certain inputs."""
+        """Paths of weights that a model creates only for certain inputs."""
         return [
             path
             for path in (_MASK, _SEGMENTS)
@@ -239,17 +242,17 @@ class ModelGardenSource(TensorFlowSource):
             warnings.warn(
                 f"{self.path} has no {' and no '.join(absent)}, because the "
                 "model that wrote it was never given targets or segments; "
-                "ours was left at its initial value.",
+                "the loaded model keeps its initial values.",
                 stacklevel=4,
             )
 
     def is_leftover(self, name):
-        # Optimizers, counters and heads are not part of the network.
+        # All other tensors belong to optimizers, counters and heads.
         return name not in self._network_tensors
 
 
 def _read_parameters(file):
-    """The XLNetConfig of a `params.yaml`."""
+    """Read the XLNetConfig in a `params.yaml`."""
     encoder = _encoder(file)
     missing = [key for key in _FIELDS.values() if key not in encoder]
     if missing:
@@ -258,7 +261,8 @@ def _read_parameters(file):
         )
     for key in (*_FIELDS.values(), *_OTHER_KEYS):
         if isinstance(encoder.get(key), (dict, list)):
-            # Not shown, because expanded nested aliases would fill the memory.
+            # The message omits the value, because expanded nested aliases could
+            # fill the memory.
             raise ValueError(
                 f"{file}: task.model.encoder.xlnet.{key} must be one value."
             )
@@ -276,7 +280,7 @@ def _read_parameters(file):
 
 
 def _encoder(file):
-    """The parameters of the encoder in a `params.yaml`."""
+    """Read the encoder's parameters in a `params.yaml`."""
     check_length(file, size_of(file), MOST_SETTINGS_BYTES)
     try:
         values = parse_yaml(file.read_bytes())
@@ -289,7 +293,7 @@ def _encoder(file):
         raise ValueError(f"{file} lacks task.model.encoder.xlnet, a mapping.")
     if kind != "xlnet":
         if isinstance(kind, (dict, list)):
-            kind = type(kind)  # see above
+            kind = type(kind)  # see `_read_parameters`: values may be huge
         raise ValueError(
             f"{file} does not describe an XLNet: its task.model.encoder.type "
             f"is {kind!r}, not 'xlnet'."

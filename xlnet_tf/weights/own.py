@@ -1,9 +1,9 @@
-"""Our own directories, in KerasHub's layout.
+"""Presets, this library's own format, in the layout of KerasHub.
 
-`config.json`, `metadata.json`, `model.weights.h5`; for a task `task.json` and
-`task.weights.h5`; `preprocessor.json`; `tokenizer.json` and
-`assets/tokenizer/vocabulary.spm`. In addition there is `SHA256SUMS` of all
-files.
+The files of a preset are `config.json`, `metadata.json` and `model.weights.h5`;
+for a task also `task.json` and `task.weights.h5`; optionally
+`preprocessor.json`, and `tokenizer.json` with
+`assets/tokenizer/vocabulary.spm`. `SHA256SUMS` lists the digests of all files.
 """
 
 import re
@@ -52,16 +52,16 @@ TASK_WEIGHTS_FILE = "task.weights.h5"
 PREPROCESSOR_FILE = "preprocessor.json"
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "assets/tokenizer/vocabulary.spm"
-# Version of the format, in `config.json` and `preprocessor.json`.
+# Version of the preset format, stored in `config.json` and `preprocessor.json`.
 PRESET_VERSION = 1
-# Registered names of the backbones, and the classes of their configs.
+# From the registered name of a backbone to the class of its config.
 CONFIGS = {
     "xlnet_tf>XLNetBackbone": XLNetConfig,
     "xlnet_tf>BertBackbone": BertConfig,
 }
-# Names of a layer's arrays begin with this.
+# Beginning of the names of a Transformer layer's arrays.
 _LAYER = re.compile(r"block_(\d+)/")
-# Fields of a config that define the shapes of weights.
+# Config fields that determine the shapes of weights.
 _SIZES = (
     "vocabulary_size",
     "num_layers",
@@ -74,7 +74,7 @@ _SIZES = (
     "num_segments",
     "relative_position_buckets",
 )
-# Files that must not remain from another model; a tokenizer may.
+# Files to delete if they remain from an earlier model. A tokenizer may remain.
 _FILES_OF_A_MODEL = (
     ADAPTERS_FILE,
     CHECKSUMS_FILE,
@@ -88,7 +88,7 @@ _FILES_OF_A_MODEL = (
 
 
 def is_preset(path):
-    """Whether a directory was written by `save_to_preset`."""
+    """Whether `save_to_preset` wrote a directory."""
     file = path / CONFIG_FILE
     if not file.is_file():
         return False
@@ -99,13 +99,13 @@ def is_preset(path):
 
 
 class PresetSource(WeightSource):
-    """A directory written by `save_to_preset`.
+    """Source for a directory written by `save_to_preset`.
 
     Args:
         path: path of the directory.
 
     Raises:
-        ValueError: if it has another version of the format.
+        ValueError: if the directory has another version of the format.
     """
 
     kind = "preset"
@@ -157,7 +157,8 @@ class PresetSource(WeightSource):
         backbone = backbone_of(model)
         saved = self.config()
         file = self._existing(MODEL_WEIGHTS_FILE)
-        # Keras would fill tied biases with the first layer's biases.
+        # Always check `untie_biases`, because Keras would fill tied biases with
+        # the first layer's biases.
         names = _SIZES if strict else ("untie_biases",)
         check_fields(file, saved.to_dict(), backbone.config.to_dict(), names)
         _restore_layer_state(backbone, self.path / CONFIG_FILE)
@@ -183,7 +184,7 @@ def _restore_layer_state(model, file):
 
 
 def _saved(file):
-    """The dict in a file from which Keras can make an object."""
+    """Read a dict from which Keras can make an object."""
     values = read_json_object(file)
     is_whole = isinstance(values.get("config"), dict) and isinstance(
         values.get("registered_name"), str
@@ -196,17 +197,18 @@ def _saved(file):
 
 
 def save_preset(model, path, tokenizer=None, dtype="float32"):
-    """Write the files of `Preset.save_to_preset`.
+    """Write the files of a preset; see `Preset.save_to_preset`.
 
     Args:
-        model: a backbone, or a task around one.
-        path: str or path of a directory, made if missing.
-        tokenizer: object with `model_proto` (bytes) and `lowercase` (bool), or
-            None for the tokenizer of the task's preprocessor, if it has one.
+        model: a backbone, or a task.
+        path: str or path of a directory, which is made if missing.
+        tokenizer: object with `model_proto` (bytes) and `lowercase` (bool).
+            None: the tokenizer of the task's preprocessor, if the task has a
+            preprocessor.
         dtype: str, "float32" or "float16".
 
     Raises:
-        ValueError: the model has weights without a place in a preset.
+        ValueError: if the model has weights that a preset cannot contain.
     """
     if dtype not in ("float32", "float16"):
         raise ValueError(f"`dtype` must be float32 or float16, not {dtype!r}.")
@@ -237,14 +239,14 @@ def describe(model, directory, tokenizer=None):
     """Write the files of a preset except its weights.
 
     Args:
-        model: a backbone, or a task around one.
+        model: a backbone, or a task.
         directory: path.
-        tokenizer: see `save_preset`; None for no tokenizer.
+        tokenizer: see `save_preset`. None: no tokenizer is written.
     """
     backbone = backbone_of(model)
     if backbone is not model:
         task = _serialized(model)
-        # It has its own files, and the vocabulary is large.
+        # The preprocessor has its own files, and its vocabulary is large.
         task["config"]["preprocessor"] = None
         write_json(directory / TASK_FILE, task)
     if tokenizer is not None:
@@ -263,7 +265,7 @@ def describe(model, directory, tokenizer=None):
 
 
 def _refuse_other_weights(model):
-    """Refuse a task with additional weights, which would be lost."""
+    """Refuse a task with weights outside its backbone and its heads."""
     backbone = backbone_of(model)
     if backbone is model:
         return
@@ -282,13 +284,13 @@ def _refuse_other_weights(model):
 
 
 def _serialized(model):
-    """dict for Keras to make the model from, with merged adapters."""
+    """Dict from which Keras makes the model, with merged adapters."""
     values = keras.saving.serialize_keras_object(model)
     return {**values, "config": config_without_lora(values["config"])}
 
 
 def _keep_tokenizer(old, new):
-    """Copy the tokenizer of the earlier model."""
+    """Copy the tokenizer of the earlier model to the new files."""
     for name in (TOKENIZER_FILE, VOCABULARY_FILE):
         if (old / name).is_file():
             (new / name).parent.mkdir(parents=True, exist_ok=True)
@@ -298,8 +300,8 @@ def _keep_tokenizer(old, new):
 def write_tokenizer(tokenizer, path):
     """Write `tokenizer.json` and `assets/tokenizer/vocabulary.spm`.
 
-    Links in place of these folders are replaced: their targets belong to
-    others.
+    If a folder is a link, the link is replaced, because its target may belong
+    to another model.
 
     Args:
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool).
@@ -311,7 +313,7 @@ def write_tokenizer(tokenizer, path):
 
 
 class _HeadsOnly(keras.Model):
-    """The heads of a task, without its backbone, as one model."""
+    """Model with only the heads of a task, for their weight file."""
 
     def __init__(self, heads):
         super().__init__()
@@ -325,7 +327,7 @@ def _load_weights(model, file, strict):
         with local_copy(file) as local:
             _check_layers(model, local, file, strict)
             model.load_weights(local, skip_mismatch=not strict)
-    # A TypeError for array names that are not text.
+    # h5py raises TypeError for array names that are not text.
     except (OSError, KeyError, TypeError) as error:
         raise ValueError(
             f"{file} is damaged or not a weights file: {in_a_line(error)}."
@@ -345,7 +347,7 @@ def _load_weights(model, file, strict):
 
 
 def _check_layers(model, local, file, strict):
-    """Refuse layers that the model lacks; Keras would skip them."""
+    """Refuse a file with more layers than the model, which Keras would skip."""
     with open_arrays(local) as arrays:
         layers = {match[1] for match in map(_LAYER.match, arrays) if match}
     num_layers = len(getattr(model, "blocks", layers))

@@ -1,4 +1,4 @@
-"""Directories of models, in all formats of `from_preset`."""
+"""Model directories, in all formats that `from_preset` reads."""
 
 import os
 import re
@@ -21,10 +21,10 @@ from xlnet_tf.weights.source import RELEASED_CONFIG_FILE
 from xlnet_tf.weights.tensor_files import open_archive
 from xlnet_tf.weights.tensor_files import save_weights
 
-# Written by Model Garden's trainer next to its checkpoints.
+# Model Garden's trainer writes this file next to its checkpoints.
 PARAMETERS_FILE = "params.yaml"
 
-# A mixin of Keras models; for type checkers, a Keras model.
+# The base of the mixin `Preset`. For type checkers, the base is a Keras model.
 if TYPE_CHECKING:
     from keras import Model as _Model
 else:
@@ -32,9 +32,9 @@ else:
 
 
 class Preset(_Model):
-    """`from_preset` and `save_to_preset`, for the backbone and every task.
+    """Mixin with `from_preset` and `save_to_preset`, for backbones and tasks.
 
-    Classes define `for_source`.
+    Subclasses define `for_source`.
     """
 
     @classmethod
@@ -50,47 +50,48 @@ class Preset(_Model):
     ):
         """Make a model from a directory.
 
-        The format is detected: the released files (`xlnet_config.json` and a
-        TensorFlow 1 checkpoint), a checkpoint of Model Garden with such a
-        config or its `params.yaml`, Hugging Face's (`config.json` with
-        `model.safetensors`, its shards, or `pytorch_model.bin`), or the files
-        of `save_to_preset`. `gelu` is set to the source's form: "tanh" for the
+        The format of the directory is detected. There are four formats: the
+        files of `save_to_preset`; the released `xlnet_config.json` with a
+        TensorFlow 1 checkpoint; a checkpoint of Model Garden with such a config
+        or a `params.yaml`; and Hugging Face's `config.json` with
+        `model.safetensors`, its shards, or `pytorch_model.bin`. The config
+        field `gelu` is set to the form in the source's code: "tanh" for the
         release, "erf" for Hugging Face's "gelu".
 
-        A task loads its head from the directory if there is one of its kind and
-        the arguments fit. Otherwise it gets a new head.
+        A task loads its head from the directory if the directory has a head of
+        this kind and the arguments fit. Otherwise the task gets a new head.
 
-        Layers that were frozen or quantized at `save_to_preset` stay so. LoRA
-        is merged into the weights: the loaded model has no adapters, and no
-        layer of its backbone is frozen. To train all layers, set
-        `model.trainable` to False and then to True: Keras skips an assignment
-        of the same value.
+        Layers that were frozen or quantized at `save_to_preset` are frozen or
+        quantized again. To train all layers, set `model.trainable` to False and
+        then to True, because Keras skips an assignment of the same value. LoRA
+        was merged into the weights, so the loaded model has no adapters, and no
+        layer of its backbone is frozen.
 
         Args:
-            path: str or path of a directory, of a TensorFlow checkpoint's
-                prefix next to `xlnet_config.json`, or of a run's output;
-                hf://OWNER/NAME; or the name of the model in the package,
-                "xlnet_tiny_en".
-            load_weights: bool, whether to read the weights or keep the initial
-                ones. Default True.
+            path: str or path of a directory, of a run, or of a TensorFlow
+                checkpoint's prefix next to `xlnet_config.json`;
+                hf://OWNER/NAME; or "xlnet_tiny_en", the name of the model in
+                the package.
+            load_weights: bool, whether to load the weights. If False, the model
+                keeps its initial weights. Default True.
             dtype: str or dtype policy, such as "mixed_bfloat16".
-            head: str, name among several heads of the kind, such as "mnli" for
-                the released `classification_mnli`.
-            strict: bool. If False, fitting weights are loaded and a warning
-                lists the rest. Default True.
+            head: str, name of the head, if the directory has several heads of
+                the kind; such as "mnli" for the released `classification_mnli`.
+            strict: bool. If False, weights that fit are loaded, and a warning
+                lists all other weights. Default True.
             verify: bool, whether to compare the files with the directory's
-                `SHA256SUMS`, if there is one. Default True.
-            **overrides: fields of the config to replace; other names are
-                arguments of the class. `dropout` also sets the head's rate, as
-                released.
+                `SHA256SUMS`, if this file exists. Default True.
+            **overrides: config fields to replace, and arguments of the class.
+                As in the released code, `dropout` also sets the head's dropout
+                rate.
 
         Returns:
             A model of this class.
 
         Raises:
             FileNotFoundError: if the directory or a file in it is missing.
-            ValueError: if it has no known model, a model that does not fit, or
-                a changed file.
+            ValueError: if the directory has no known model, a model that does
+                not fit, or a changed file.
         """
         source = open_source(path)
         with source.checked(load_weights, verify):
@@ -129,15 +130,16 @@ class Preset(_Model):
 
     @classmethod
     def for_source(cls, source, head, **overrides):
-        """Make an unfilled model for the weights of a source.
+        """Make a model for the weights of a source, without loading them.
 
         Args:
             source: WeightSource.
-            head: str, name among several heads, or None.
-            **overrides: see `from_preset`, and `dtype`.
+            head: str, name of the head if the source has several, or None.
+            **overrides: see `from_preset`; may include `dtype`.
 
         Returns:
-            (model of this class, Head to load, or None for a new one).
+            (model of this class, Head to load). The Head is None for a new
+            head.
         """
         raise NotImplementedError
 
@@ -149,24 +151,24 @@ class Preset(_Model):
     ) -> None:
         """Write the model to a directory for `from_preset`.
 
-        An earlier model is replaced completely; other files stay. `SHA256SUMS`
-        lists the digests of the written files.
+        An earlier model in the directory is replaced completely; other files
+        stay. `SHA256SUMS` lists the digests of the written files.
 
-        Adapters (LoRA) are merged into the weights. They are also written
-        separately to `adapters.lora.h5`: `load_lora_weights` reads them into
-        the model of their training.
+        Adapters (LoRA) are merged into the weights. They are also written to
+        `adapters.lora.h5`. `load_lora_weights` loads this file into the base
+        model that the adapters were trained with.
 
         Args:
-            path: str or path of a directory, made if missing;
-                `hf://OWNER/NAME` is uploaded by huggingface_hub.
+            path: str or path of a directory, which is made if missing; or
+                `hf://OWNER/NAME`, to which huggingface_hub uploads the files.
             tokenizer: object with `model_proto` (bytes) and `lowercase`
                 (bool), or None to leave the tokenizer out.
             dtype: str, "float32", or "float16" for files of half the size.
                 Weights are read back as float32, rounded to 11 bits.
 
         Raises:
-            ValueError: if a weight is out of the range of `dtype`.
-            OSError: if it cannot be written or uploaded.
+            ValueError: if a weight is outside the range of `dtype`.
+            OSError: if a file cannot be written or uploaded.
         """
         if is_model_of_hub(path):
             with written_whole(path) as local:
@@ -183,13 +185,13 @@ class Preset(_Model):
     ) -> None:
         """Write the model to a `.keras` file, in Keras' format.
 
-        On a local disk the file appears whole, or what was there stays.
+        On a local disk, a failed write leaves the earlier file unchanged.
 
         Args:
             filepath, overwrite, zipped: see `keras.Model.save`.
 
         Raises:
-            OSError: if it cannot be written.
+            OSError: if the file cannot be written.
         """
         path = _replaced_whole(filepath, ".keras", overwrite)
         if path is None or zipped is False:
@@ -206,15 +208,15 @@ class Preset(_Model):
     ) -> None:
         """Write the weights to a `.weights.h5` file, in Keras' format.
 
-        On a local disk the file appears whole, or what was there stays. It is
-        made in memory.
+        On a local disk, a failed write leaves the earlier file unchanged. The
+        new file is first made in memory.
 
         Args:
             filepath, overwrite, max_shard_size: see
                 `keras.Model.save_weights`.
 
         Raises:
-            OSError: if it cannot be written.
+            OSError: if the file cannot be written.
         """
         path = _replaced_whole(filepath, ".weights.h5", overwrite)
         if path is None or max_shard_size is not None:
@@ -225,27 +227,27 @@ class Preset(_Model):
 
 
 def _replaced_whole(filepath, ending, overwrite):
-    """Path of a local file that may be replaced; None to leave it to Keras."""
+    """Path of a local file to write; None if Keras must handle the path."""
     is_path = isinstance(filepath, (str, os.PathLike))
     if not is_path or "://" in os.fspath(filepath):
         return None
-    path = as_path(filepath).resolve()  # a link's target is replaced
+    path = as_path(filepath).resolve()  # replace the target of a link
     is_free = overwrite or not path.exists()
     return path if path.name.endswith(ending) and is_free else None
 
 
 def split_overrides(source, overrides):
-    """Separate the overrides of a config from the arguments of a class.
+    """Separate overrides of config fields from arguments of the class.
 
     Args:
         source: WeightSource.
         overrides: dict, see `Preset.from_preset`.
 
     Returns:
-        (config of the source with replaced fields, dict of arguments).
+        (config of the source with the overrides, dict of arguments).
 
     Raises:
-        ValueError: if a field belongs to another model's config.
+        ValueError: if a field belongs to the config of another model.
     """
     config = source.config()
     names = config_fields()
@@ -255,24 +257,24 @@ def split_overrides(source, overrides):
 
 
 def config_fields():
-    """set of str, the names of the fields of all configs."""
+    """Names of the fields of all config classes, set of str."""
     return {name for cls in CONFIGS for name in cls.field_names()}
 
 
 def open_source(path, config_file=None):
-    """Open a model directory, whichever format it has.
+    """Open a model directory in any supported format.
 
     Args:
         path: str or path, see `Preset.from_preset`.
-        config_file: str or path of a TensorFlow checkpoint's config, if it is
-            not `xlnet_config.json` in the same directory.
+        config_file: str or path of a TensorFlow checkpoint's config. Default:
+            `xlnet_config.json` in the same directory.
 
     Returns:
         WeightSource.
 
     Raises:
-        FileNotFoundError: if there is no such directory, or no config.
-        ValueError: if it has no known model.
+        FileNotFoundError: if the directory or its config is missing.
+        ValueError: if the directory has no known model.
     """
     path = as_model_path(path)
     _refuse_lost_links(path)
@@ -280,11 +282,11 @@ def open_source(path, config_file=None):
 
 
 def _refuse_lost_links(path):
-    """Refuse broken links: the model would be read without the file."""
+    """Refuse broken links; otherwise a file would silently be left out."""
     if is_remote(path) or not path.is_dir():
         return
     for file in [*path.iterdir(), path / own.VOCABULARY_FILE]:
-        is_hidden = file.name.startswith(".")  # such as the locks of editors
+        is_hidden = file.name.startswith(".")  # such as lock files of editors
         if file.is_symlink() and not file.exists() and not is_hidden:
             raise FileNotFoundError(
                 f"{file} is a link that leads to no file. Correct or remove "
@@ -300,14 +302,14 @@ def detect(path, config_file=None):
         config_file: path of the checkpoint's config, or None.
 
     Returns:
-        A key of FORMATS; "tensorflow" is a released checkpoint or one of Model
-        Garden's.
+        str, a key of FORMATS. "tensorflow" means a checkpoint of the released
+        code or of Model Garden.
 
     Raises:
-        FileNotFoundError: if there is no such directory.
-        ValueError: if it has no known model.
+        FileNotFoundError: if the directory does not exist.
+        ValueError: if the directory has no known model.
     """
-    # The working directory is a path without a name.
+    # The working directory, ".", is a path without a name, and so no prefix.
     index = path.parent / f"{path.name}.index"
     is_prefix = bool(path.name) and index.is_file()
     if not path.is_dir() and not is_prefix:
@@ -350,7 +352,7 @@ def detect(path, config_file=None):
     elif (path / PARAMETERS_FILE).is_file():
         return "tensorflow"
     elif any(f.name.endswith(".index") for f in path.iterdir()):
-        return "tensorflow"  # without its config, or of another model
+        return "tensorflow"  # without a config, or of another model
     raise ValueError(
         f"{path} holds no model that is known: expected "
         f"{RELEASED_CONFIG_FILE} with xlnet_model.ckpt.*, Hugging Face's "
@@ -360,11 +362,12 @@ def detect(path, config_file=None):
 
 
 def read_config(path):
-    """The config of a model directory, XLNetConfig or BertConfig."""
+    """Read the config of a model directory, XLNetConfig or BertConfig."""
     return open_source(path).config()
 
 
-# A format is imported on use: our own needs neither TensorFlow nor safetensors.
+# Each format's module is imported on use, because reading presets needs neither
+# TensorFlow nor safetensors.
 
 
 def _open_preset(path, config_file):
@@ -401,7 +404,7 @@ def _open_tensorflow(path, config_file):
     return kind(checkpoint, found[0])
 
 
-# From the result of `detect` to a function of the path and the config file.
+# From the result of `detect` to a function (path, config file) -> WeightSource.
 FORMATS = {
     "own": _open_preset,
     "hugging_face": _open_hugging_face,

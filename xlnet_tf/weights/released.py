@@ -1,8 +1,8 @@
-"""Reader and writer of the released TensorFlow 1 checkpoints.
+"""Reader and writer of TensorFlow 1 checkpoints of the released code.
 
-Names and layouts follow zihangdai/xlnet. Biases and segment encodings are
-stacked over layers there, `[L, N, H]` and `[L, 2, N, H]`; tied biases have no
-layer axis. Kernels have our shapes.
+Names and layouts follow https://github.com/zihangdai/xlnet. Biases and segment
+encodings are stacked over layers, `[L, N, H]` and `[L, 2, N, H]`; tied biases
+have no layer axis. Kernels have the same shapes as in this library.
 """
 
 import re
@@ -38,7 +38,7 @@ _SLOTS = re.compile(
     r"(.*/)?(adam_[mv]|Adam(_1)?|Momentum|ExponentialMovingAverage"
     r"|beta[12]_power(_\d+)?|global_step|learning_rate)(/.*)?"
 )
-# Arguments that are flags in the released code, and our defaults.
+# Arguments that are command flags in the released code, with our defaults.
 _OPTIONS = {"labels": None, "summary": "last", "num_starts": 5, "num_ends": 5}
 _READ_AS = {
     "XLNetMultiLabelClassifier": "XLNetTextClassifier",
@@ -48,19 +48,20 @@ _HEADS = re.compile(
     r"lm_loss/|seq(ue|u)n[ec]+_summary|classification|regression"
     r"|logits/dense/|(start|end)_logits/|answer_class/"
 )
-# The released spelling, and the corrected one of others.
+# Scope of the summary layer: the released code's misspelt name, and the
+# corrected name in other code.
 _SUMMARIES = ("sequnece_summary", "sequence_summary")
 
 
 class ReleasedSource(TensorFlowSource):
-    """A checkpoint of the released code, pretrained or fine-tuned.
+    """Source for a pretrained or fine-tuned checkpoint of the released code.
 
     Args:
         checkpoint: TensorFlowCheckpoint.
-        config_file: path of its `xlnet_config.json`.
+        config_file: path of the checkpoint's `xlnet_config.json`.
 
     Raises:
-        ValueError: if it is not a checkpoint of an XLNet.
+        ValueError: if the checkpoint does not contain an XLNet.
     """
 
     kind = "released TensorFlow 1 checkpoint"
@@ -68,7 +69,7 @@ class ReleasedSource(TensorFlowSource):
 
     def __init__(self, checkpoint, config_file):
         super().__init__(checkpoint, config_file)
-        # "model/" in the release; an outer scope comes from the user.
+        # "model/" in the released checkpoints; users may add an outer scope.
         self.scope = check_is_xlnet(checkpoint).removesuffix(_TABLE)
         self.outer = self.scope.removesuffix("model/")
 
@@ -78,7 +79,8 @@ class ReleasedSource(TensorFlowSource):
         if f"{self.scope}lm_loss/bias" in shapes:
             heads.append(Head("XLNetPretrainer", {"has_transform": False}))
         has_summary = self._summary() is not None
-        # The released code has no activation without the dense layer.
+        # In the released code, a summary without the dense layer has no
+        # activation.
         summary = {
             "projection": has_summary,
             "activation": "tanh" if has_summary else None,
@@ -117,21 +119,21 @@ class ReleasedSource(TensorFlowSource):
 
     def is_leftover(self, name):
         inner = name.removeprefix(self.scope).removeprefix(self.outer)
-        # Heads of other tasks do not belong to this model.
+        # Ignore optimizer slots, and heads of other tasks.
         return bool(_SLOTS.fullmatch(name) or _HEADS.match(inner))
 
 
 def check_is_xlnet(checkpoint):
-    """Refuse a checkpoint of another model.
+    """Refuse a checkpoint that does not contain one XLNet.
 
     Args:
         checkpoint: TensorFlowCheckpoint.
 
     Returns:
-        str, name of the embedding table.
+        str, tensor name of the embedding table.
 
     Raises:
-        ValueError: if it is not a checkpoint of an XLNet.
+        ValueError: if the checkpoint does not contain an XLNet.
     """
     tables = [name for name in checkpoint.shapes if name.endswith(_TABLE)]
     if len(tables) == 1:
@@ -152,7 +154,7 @@ def check_is_xlnet(checkpoint):
 
 
 def backbone_table(scope="model/"):
-    """The released name of every variable of a backbone.
+    """Table from a backbone's variables to the released tensor names.
 
     Args:
         scope: str, the scope around `transformer/`.
@@ -198,15 +200,16 @@ def backbone_table(scope="model/"):
 
 
 def head_tables(name="", scope="model/", summary=_SUMMARIES[0]):
-    """The released name of every variable of every head.
+    """Tables from the variables of each head to the released tensor names.
 
     Args:
-        name: str, the name after `classification_` or `regression_`.
+        name: str, name of the head, which follows `classification_` or
+            `regression_`.
         scope: str, the scope around `transformer/`.
-        summary: str, scope of the summary.
+        summary: str, scope of the summary layer.
 
     Returns:
-        dict of str, the name of a task, to its table.
+        dict from the name of a task to the table of its head.
     """
     outer = scope.removesuffix("model/")
     suffix = f"_{name}" if name else ""
@@ -234,19 +237,20 @@ def head_tables(name="", scope="model/", summary=_SUMMARIES[0]):
 
 
 def backbone_weights(backbone, scope="model/"):
-    """list of Weight of a backbone; see `backbone_table`."""
+    """List the Weights of a backbone; see `backbone_table`."""
     return table_weights(backbone, backbone_table(scope))
 
 
 def head_weights(
     task, name="", scope="model/", summary=_SUMMARIES[0], of_task=None
 ):
-    """list of Weight of a task's head; see `head_tables`.
+    """List the Weights of a task's head; see `head_tables`.
 
-    `of_task` is the head's task, if it is another.
+    `of_task` is the name of the task whose head is in the checkpoint, if this
+    is another task.
 
     Raises:
-        ValueError: if the released code has no such head.
+        ValueError: if the released code has no equivalent head.
     """
     tables = head_tables(name, scope, summary)
     table = tables.get(first_known(type(task), tables) or of_task)
@@ -265,35 +269,37 @@ def _no_head(task):
 
 
 def save_tf1(model, path, tokenizer=None, name="task"):
-    """Write a directory for the released code.
+    """Write a model in the released format.
 
     The files are `xlnet_config.json`, `xlnet_model.ckpt.*` and `spiece.model`.
-    Fields that the released config lacks are added by our names. The released
-    code always computes the tanh form of GELU. The summary, the number of
-    answers and the names of classes are flags there. A warning lists lost
-    settings. `SHA256SUMS` lists the digests of the written files.
+    Config fields that the released code lacks are added under our names. The
+    released code always computes the tanh form of GELU. The kind of summary,
+    the number of answers and the names of classes are command flags there, so
+    the files cannot store them, and a warning lists them. `SHA256SUMS` lists
+    the digests of the written files.
 
     Args:
-        model: XLNetBackbone, or a task around one.
-        path: str or path of a directory, made if missing.
+        model: XLNetBackbone, or a task with such a backbone.
+        path: str or path of a directory, which is made if missing.
         tokenizer: object with `model_proto` (bytes), or None.
-        name: str, the name after `classification_` or `regression_`.
+        name: str, name of the head, which follows `classification_` or
+            `regression_`.
 
     Raises:
-        ValueError: if the released code has no such head, or the directory has
-            a preset or the checkpoint of a step.
+        ValueError: if the released code has no equivalent head, or the
+            directory has a preset or another checkpoint with a step number.
     """
     path = as_path(path)
     check_writable(model)
     if is_preset(path):
         raise ValueError(
-            f"{path} holds a preset, which would be read before what is "
-            "written now. Choose another directory."
+            f"{path} holds a preset, which would be read before the new files. "
+            "Choose another directory."
         )
     if others := sorted(path.glob(f"{CHECKPOINT_NAME}-*.index")):
         raise ValueError(
             f"{path} holds {others[0].name}, a step that would be read before "
-            "what is written now. Choose another directory."
+            "the new files. Choose another directory."
         )
     backbone = backbone_of(model)
     if not isinstance(backbone.config, XLNetConfig):
@@ -319,17 +325,18 @@ def save_tf1(model, path, tokenizer=None, name="task"):
 
 
 def _is_of_a_model(name):
-    """Whether a file belongs to an earlier model."""
+    """Whether a file may belong to an earlier model in the directory."""
     return name in (CHECKSUMS_FILE, RELEASED_CONFIG_FILE) or name.startswith(
         (f"{CHECKPOINT_NAME}.index", f"{CHECKPOINT_NAME}.data-")
     )
 
 
 def _check_options(task, path):
-    """Refuse heads with another computation there; warn of options."""
+    """Refuse heads unlike the released code's; warn of lost options."""
     arguments = head_of(task).arguments
     if "projection" in arguments:
-        # The released code has no activation without the dense layer.
+        # In the released code, a summary without the dense layer has no
+        # activation.
         activation = "tanh" if arguments["projection"] else None
         if arguments["activation"] != activation:
             raise _no_head(task)

@@ -1,7 +1,7 @@
-"""Models in other formats, and the transfer of their weights.
+"""Base class of readers of model formats, and transfer of their weights.
 
-No class of model is imported: a head is identified by the name of its task, and
-a variable by its path (`table.py`).
+This module imports no model class. A head is identified by the name of its
+task, and a variable by its path (see `table.py`).
 """
 
 import contextlib
@@ -14,12 +14,12 @@ from data_pipeline.base.files import as_path
 from xlnet_tf.weights.layer_state import STATE_KEYS
 from xlnet_tf.weights.table import by_name
 
-# A directory with this file has a model in the released format.
+# A directory with this file contains a model in the released format.
 RELEASED_CONFIG_FILE = "xlnet_config.json"
 _LONGEST_NAME = 120
-# More names would make a message too long.
+# Maximum number of tensor names in a message.
 _NAMES_SHOWN = 40
-# Arguments of tasks, and their defaults; other formats lack them.
+# Arguments of tasks that other formats cannot store, and their defaults.
 _SETTINGS = {
     "threshold": 0.5,
     "null_threshold": None,
@@ -28,7 +28,7 @@ _SETTINGS = {
     "next_sentence_weight": 0.0,
     "segment_length": None,
 }
-# Arguments of every task; all others belong to its head.
+# Arguments that all tasks have. A task's other arguments belong to its head.
 _NOT_OF_THE_HEAD = (
     "backbone",
     "name",
@@ -41,12 +41,13 @@ _NOT_OF_THE_HEAD = (
 
 
 class Head(NamedTuple):
-    """The head of a task, in a checkpoint or of a model.
+    """Description of a task's head in a checkpoint or a model.
 
     Attributes:
-        task: str, name of our class.
-        arguments: dict, arguments of its constructor that fit the weights.
-        name: str, name among several heads of a kind, or "".
+        task: str, class name of the task.
+        arguments: dict, constructor arguments of the task that fit the weights.
+        name: str, name of the head if the checkpoint has several heads of a
+            kind, or "".
     """
 
     task: str
@@ -55,12 +56,12 @@ class Head(NamedTuple):
 
 
 class WeightSource:
-    """A model in some format; base class of the formats.
+    """Model in a directory or file; base class of the formats' readers.
 
     Attributes:
         kind: str, name of the format in messages.
-        path: path for messages.
-        gelu: str or None, the reason for the config's `gelu`.
+        path: path of the model, for messages.
+        gelu: str, the reason for the config's `gelu`, for messages; or None.
     """
 
     kind = ""
@@ -68,21 +69,21 @@ class WeightSource:
     gelu: str | None = None
 
     def config(self):
-        """The config of the model, XLNetConfig or BertConfig."""
+        """Config of the model, XLNetConfig or BertConfig."""
         raise NotImplementedError
 
     def heads(self):
-        """list of Head: all heads with weights in the source."""
+        """List all heads with weights in the source."""
         raise NotImplementedError
 
     def main_head(self, name=None):
-        """The saved model's Head, or None for only a backbone.
+        """Find the Head of the saved model, or None for a backbone.
 
         Args:
-            name: str, name among several heads, or None.
+            name: str, name of the head if the source has several, or None.
 
         Raises:
-            ValueError: if there are several to choose from.
+            ValueError: if no head has this name, or several heads fit.
         """
         heads = [h for h in self.heads() if name in (None, h.name)]
         if name is not None and not heads:
@@ -99,44 +100,44 @@ class WeightSource:
         return heads[0] if heads else None
 
     def shapes(self):
-        """dict of str to tuple of int: all foreign tensors."""
+        """Shapes of all tensors in the source, dict of str to tuple of int."""
         raise NotImplementedError
 
     def read(self, name):
-        """One foreign tensor as an array."""
+        """Read one tensor of the source as an array."""
         raise NotImplementedError
 
     def backbone_weights(self, backbone):
-        """list of Weight of a backbone."""
+        """List the Weights of a backbone."""
         raise NotImplementedError
 
     def head_weights(self, task, head):
-        """list of Weight of a task's head, for the source's Head `head`."""
+        """List the Weights of a task's head, for a Head of the source."""
         raise NotImplementedError
 
     def new_head_weights(self, model):
-        """list of Weight for a new head that the source provides anyway."""
+        """List Weights in the source with which a new head can start."""
         return []
 
     def is_leftover(self, name):
-        """Whether a tensor is no weight: optimizer slots, counters."""
+        """Whether a tensor is ignored, such as optimizer slots and counters."""
         raise NotImplementedError
 
     def directory(self):
-        """Path of the files' directory."""
+        """Directory of the source's files."""
         return as_path(self.path)
 
     def stored_bytes(self):
-        """int, bytes of the backbone's weight files."""
+        """Size of the backbone's weight files in bytes."""
         raise NotImplementedError
 
     def check_size(self):
-        """Refuse a config of a far larger model than the files contain.
+        """Refuse a config of a far larger model than the weight files have.
 
-        This comes before memory is allocated.
+        The check runs before memory is allocated.
 
         Raises:
-            ValueError: with both numbers.
+            ValueError: if the model is too large; the message has both sizes.
         """
         config, count = self.config(), 0
         for head in self.heads():
@@ -146,7 +147,7 @@ class WeightSource:
         )
 
     def verify(self):
-        """Compare the files with the directory's `SHA256SUMS`, if any.
+        """Compare the files with the directory's `SHA256SUMS`, if it exists.
 
         Raises:
             ValueError: if a file was changed.
@@ -155,7 +156,7 @@ class WeightSource:
 
     @contextlib.contextmanager
     def checked(self, weights=True, verify=True):
-        """Context for making a model from the source.
+        """Context in which a model is made from the source, with file checks.
 
         Args:
             weights: bool, whether the weights are read.
@@ -163,7 +164,7 @@ class WeightSource:
 
         Raises:
             ValueError: if the files are damaged, do not belong together, or are
-                replaced meanwhile.
+                replaced while they are read.
         """
         before = self._checksums()
         if verify and weights:
@@ -184,21 +185,21 @@ class WeightSource:
         """Assign the weights of the source to a model.
 
         Args:
-            model: a backbone, or a task around one.
-            head: Head to load, or None to change only `new_head_weights` of the
+            model: a backbone, or a task.
+            head: Head to load. None: load only `new_head_weights` into the
                 task's head.
-            strict: bool. If False, fitting weights are assigned and a warning
-                lists the rest.
+            strict: bool. If False, weights that fit are assigned, and a warning
+                lists all other weights.
 
         Raises:
             ValueError: if tensors are missing, unexpected or of another shape;
-                all are listed together.
+                the message lists all of them.
         """
         mask = getattr(backbone_of(model), "mask_embedding", None)
         shapes = self.shapes()
         weights = self.backbone_weights(backbone_of(model))
-        # A model without targets, such as a fine-tuned one of the released
-        # code, has no mask embedding.
+        # A model without targets has no mask embedding, for example a model
+        # that was fine-tuned by the released code.
         no_mask = [
             w for w in weights if w.variable is mask and w.name not in shapes
         ]
@@ -232,7 +233,7 @@ class WeightSource:
             )
 
     def _compare(self, weights):
-        """(list of fitting Weight, str with the others)."""
+        """Compare shapes: (list of Weights that fit, str with problems)."""
         shapes = self.shapes()
         fitting, missing, other = [], [], []
         for weight in weights:
@@ -265,20 +266,20 @@ class WeightSource:
 
 
 def backbone_of(model):
-    """The backbone of a task, or the backbone itself."""
+    """Return the backbone of a task, or the model if it is a backbone."""
     return getattr(model, "backbone", model)
 
 
 def reads_query(model):
-    """Whether a model has its own targets, bool; a backbone has none."""
+    """Whether a model uses the query stream; False for a backbone."""
     return getattr(model, "reads_query", False)
 
 
 def head_parameters(arguments, hidden_dim):
-    """Approximate number of a head's weights, int.
+    """Estimate the number of parameters of a head.
 
     Args:
-        arguments: dict, of the constructor of its task.
+        arguments: dict, constructor arguments of the task.
         hidden_dim: int, D.
     """
     widths = [arguments.get(name) for name in ("num_classes", "inner_dim")]
@@ -288,17 +289,18 @@ def head_parameters(arguments, hidden_dim):
 
 
 def check_size(path, num_parameters, stored_bytes):
-    """Refuse a model that is too large for its files.
+    """Refuse a model that has too many parameters for its files.
 
     Args:
         path: path that the message names.
-        num_parameters: int, parameters by its config.
-        stored_bytes: int.
+        num_parameters: int, number of parameters that the config describes.
+        stored_bytes: int, size of the weight files.
 
     Raises:
-        ValueError: with both numbers.
+        ValueError: if the model is too large; the message has both sizes.
     """
-    # Half a byte per parameter, as for int4, and a margin for small models.
+    # int4 weights need half a byte per parameter. The constant is a margin for
+    # small models.
     if num_parameters > 2 * stored_bytes + 2**20:
         raise ValueError(
             f"{path} does not fit its config: that describes a model of "
@@ -309,7 +311,7 @@ def check_size(path, num_parameters, stored_bytes):
 
 
 def check_fields(path, saved, now, names):
-    """Refuse a model with another config than a file's.
+    """Refuse a model whose config differs from a file's config.
 
     Args:
         path: path that the message names.
@@ -317,7 +319,7 @@ def check_fields(path, saved, now, names):
         names: fields that must be equal.
 
     Raises:
-        ValueError: with both values of each different field.
+        ValueError: if fields differ; the message has both values of each.
     """
     different = [name for name in names if saved.get(name) != now.get(name)]
     if different:
@@ -332,7 +334,7 @@ def check_fields(path, saved, now, names):
 
 
 def head_of(model):
-    """The Head of a task, by its class name; None for a backbone."""
+    """Describe the head of a task as a Head; None for a backbone."""
     if backbone_of(model) is model:
         return None
     arguments = head_arguments(model.get_config())
@@ -340,16 +342,16 @@ def head_of(model):
 
 
 def head_arguments(config):
-    """Arguments of a task's head, from its `get_config`."""
+    """Select the arguments of the head in a task's config."""
     return {k: v for k, v in config.items() if k not in _NOT_OF_THE_HEAD}
 
 
 def lost_settings(task, objective, classes):
-    """Settings without a place in another format, list of str.
+    """List the settings of a task that another format cannot store.
 
     Args:
-        task: model of a task to write.
-        objective: str, objective of a loaded pretrainer.
+        task: task to write.
+        objective: str, objective that a pretrainer gets when it is loaded.
         classes: dict from the name of a class to its name when loaded.
     """
     config = task.get_config()
@@ -368,7 +370,7 @@ def lost_settings(task, objective, classes):
 
 
 def first_known(cls, names):
-    """First of some names among the names of a class and its bases.
+    """Find the first of a class and its bases whose name is in a collection.
 
     Args:
         cls: class of a task.
@@ -391,7 +393,8 @@ def _shortened(name):
 
 
 def _listed(names):
-    # Shortened: a damaged file may contain a name of any length.
+    # Shorten each name, because a damaged file may contain a name of any
+    # length.
     names = list(dict.fromkeys(map(_shortened, names)))
     if len(names) > _NAMES_SHOWN:
         more = len(names) - _NAMES_SHOWN

@@ -1,7 +1,7 @@
-"""Tables that map a model's variables to a format's tensors.
+"""Tables that map the variables of a model to the tensors of a format.
 
-A format is a table from the paths of our variables to its names and layouts.
-Reading, comparing and writing are the same for all formats.
+Each format has a table from the paths of our variables to the format's tensor
+names and layouts. Reading, comparing and writing are the same for all formats.
 """
 
 import re
@@ -22,13 +22,14 @@ _RELATIVE_PATH = re.compile(
 
 
 class Place(NamedTuple):
-    """Location in a format for one of our variables, or one per layer.
+    """Tensor name and layout for one variable, or for one variable per layer.
 
     Attributes:
-        name: str, the foreign name; "{}" stands for the number of the layer.
-        axes: tuple of int or None, our axis for each foreign axis.
-        leading_ones: int, foreign axes of length 1 before ours.
-        is_stacked: bool, whether one foreign tensor holds all layers.
+        name: str, tensor name in the format. "{}" stands for the layer number.
+        axes: tuple with our axis for each axis of the tensor. None: the same
+            axes.
+        leading_ones: int, number of axes of length 1 before our axes.
+        is_stacked: bool, whether one tensor contains all layers.
     """
 
     name: str
@@ -38,15 +39,15 @@ class Place(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """One of our variables, and its location in a format.
+    """Variable of a model, with its tensor name and layout in a format.
 
     Attributes:
-        name: str, the foreign name.
+        name: str, tensor name in the format.
         variable: Keras variable.
         axes, leading_ones: see `Place`.
-        layer: int, index into the first foreign axis if layers are stacked, or
+        layer: int, index into the tensor's first axis if layers are stacked, or
             None.
-        num_layers: int, length of that axis.
+        num_layers: int, length of the axis of layers.
     """
 
     name: str
@@ -58,7 +59,7 @@ class Weight(NamedTuple):
 
     @property
     def foreign_shape(self):
-        """tuple of int, the expected shape in the format."""
+        """Shape that the tensor must have in the format, tuple of int."""
         shape = tuple(self.variable.shape)
         if self.axes is not None:
             shape = tuple(shape[axis] for axis in self.axes)
@@ -67,7 +68,7 @@ class Weight(NamedTuple):
         return (1,) * self.leading_ones + shape
 
     def from_foreign(self, array):
-        """An array of the format in the layout of our variable."""
+        """Convert a tensor of the format to the layout of the variable."""
         if self.layer is not None:
             array = array[self.layer]
         if self.axes is not None:
@@ -75,9 +76,9 @@ class Weight(NamedTuple):
         return np.reshape(array, self.variable.shape)
 
     def to_foreign(self):
-        """Our variable in the layout of the format; one layer of a stack.
+        """Convert the variable to the format's layout, one layer of a stack.
 
-        These formats store float32, whatever the model's precision.
+        The result is float32, whatever the model's precision.
         """
         value = ops.cast(self.variable.value, "float32")
         if self.axes is not None:
@@ -87,14 +88,15 @@ class Weight(NamedTuple):
 
 
 def variables_by_path(model):
-    """Variables of a model by path, relative to the model.
+    """Find the variables of a model by their paths in the model.
 
     Args:
-        model: a backbone, or a task around one.
+        model: a backbone, or a task.
 
     Returns:
-        dict of str, such as "block_3/attention/query_projection/kernel",
-        "mask_embedding" or "head/logits_dense/kernel", to Keras variable.
+        dict from path to Keras variable. Examples of paths are
+        "block_3/attention/query_projection/kernel", "mask_embedding" and
+        "head/logits_dense/kernel".
     """
     variables = {}
     for variable in model.weights:
@@ -104,13 +106,13 @@ def variables_by_path(model):
 
 
 def check_writable(model):
-    """Refuse variables without a place in other formats.
+    """Refuse a model that other formats cannot store.
 
     Args:
-        model: a backbone, or a task around one.
+        model: a backbone, or a task.
 
     Raises:
-        ValueError: if LoRA is on, or weights are quantized.
+        ValueError: if LoRA is enabled, or weights are quantized.
     """
     names = [variable.path.rpartition("/")[2] for variable in model.weights]
     if any(name.startswith("lora_") for name in names):
@@ -126,16 +128,16 @@ def check_writable(model):
 
 
 def table_weights(backbone, table):
-    """Look a backbone's variables up in the table of a format.
+    """List the Weights of a backbone, by the table of a format.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
-        table: dict of str to Place; "{}" in the path of a variable stands for
-            the number of its layer. Biases have the paths of untied ones.
+        table: dict from variable path to Place. "{}" in a path stands for the
+            layer number. Tied biases also have paths with layer numbers.
 
     Returns:
-        list of Weight. Tied biases have one Weight per layer, or a single one
-        without an axis of layers if the format stacks them.
+        list of Weight. Tied biases have one Weight per layer. If the format
+        stacks biases, they have a single Weight without a layer axis.
     """
     variables = variables_by_path(backbone)
     num_layers = backbone.config.num_layers
@@ -167,14 +169,14 @@ def _weight(variable, place, layer=None, num_layers=None):
 
 
 def table_head_weights(task, table):
-    """Look the variables of a task's head up in the table of a format.
+    """List the Weights of a task's head, by the table of a format.
 
     Args:
-        task: a task of ours.
+        task: a task.
         table: dict of str to Place, or None.
 
     Returns:
-        list of Weight, or None if the head has variables that the table lacks.
+        list of Weight. None if the table lacks a variable of the head.
     """
     variables = {
         path: variable
@@ -191,15 +193,15 @@ def table_head_weights(task, table):
 
 
 def tensors(weights):
-    """Yield the tensors of a table in the layout of its format.
+    """Yield the tensors of Weights in the layout of their format.
 
-    Tensors with our layout share their memory with the model.
+    Tensors whose layout is the same share memory with the model.
 
     Args:
         weights: list of Weight.
 
     Yields:
-        (name, tensor); stacked layers form one tensor.
+        (name, tensor). Stacked layers are one tensor.
     """
     for name, group in by_name(weights).items():
         if group[0].layer is None:

@@ -1,4 +1,4 @@
-"""Safe readers of untrusted tensor files: HDF5, safetensors, torch's own."""
+"""Safe readers of untrusted tensor files: HDF5, safetensors and torch files."""
 
 import contextlib
 import hashlib
@@ -25,12 +25,14 @@ from data_pipeline.base.models import as_model_path
 
 WEIGHTS_FILE = "model.safetensors"
 TORCH_FILE = "pytorch_model.bin"
-# A thousand tensors have a header of 0.1 MB; a name takes 20 times its length.
+# A thousand tensors have a header of 0.1 MB. In memory, a tensor's name takes
+# 20 times its length.
 _MOST_HEADER_BYTES = 2**24
-# The first version without a published bypass of `weights_only`, as in
-# CVE-2025-32434, CVE-2026-24747, and PYSEC-2026-139 of 2.10.
+# First version of torch in which no way around `weights_only` is published.
+# Earlier versions have CVE-2025-32434, CVE-2026-24747 and, in 2.10,
+# PYSEC-2026-139.
 _TORCH = (2, 11)
-# Errors of torch's restricted unpickler for damaged files.
+# Errors that torch's restricted unpickler raises for damaged files.
 _TORCH_DAMAGE = (
     pickle.UnpicklingError,
     struct.error,
@@ -48,7 +50,7 @@ _TORCH_DAMAGE = (
 
 
 class SafetensorsFiles:
-    """Tensors of one or several safetensors files, read one at a time."""
+    """Reader of one or several safetensors files, one tensor at a time."""
 
     def __init__(self, files):
         from safetensors import SafetensorError
@@ -76,7 +78,7 @@ class SafetensorsFiles:
             return handle.get_tensor(name)
         except SafetensorError as error:
             raise _damaged(file, error) from error
-        except (AttributeError, TypeError) as error:  # a type unknown to NumPy
+        except (AttributeError, TypeError) as error:  # NumPy lacks this type
             dtype = handle.get_slice(name).get_dtype()
             raise ValueError(
                 f"{file}: the tensor {name} is of the type {dtype}, which is "
@@ -86,14 +88,14 @@ class SafetensorsFiles:
 
 
 def _check_header(file):
-    """Refuse a safetensors file with a huge header."""
+    """Refuse a safetensors file whose header is too large."""
     with file.open("rb") as handle:
         size = int.from_bytes(handle.read(8), "little")
     check_length(f"the header of {file}", size, _MOST_HEADER_BYTES)
 
 
 class TorchFiles:
-    """Tensors of torch's own files, mapped into memory, never unpickled."""
+    """Reader of torch files, mapped into memory; objects are not unpickled."""
 
     def __init__(self, files):
         try:
@@ -106,7 +108,7 @@ class TorchFiles:
         version = tuple(map(int, torch.__version__.split(".")[:2]))
         if version < _TORCH:
             raise ValueError(
-                f"{files[0]} is read by torch, and files can take over torch "
+                f"torch reads {files[0]}, and a file can run code in torch "
                 f"{torch.__version__} even with weights_only: pip install "
                 f"'torch>={_TORCH[0]}.{_TORCH[1]}', or save the model as "
                 "model.safetensors."
@@ -119,7 +121,7 @@ class TorchFiles:
                     file,
                     map_location="cpu",
                     weights_only=True,
-                    # Files by torch before 2020 cannot be mapped.
+                    # Files that torch wrote before 2020 cannot be mapped.
                     mmap=zipfile.is_zipfile(file),
                 )
             except _TORCH_DAMAGE as error:
@@ -141,14 +143,15 @@ def _damaged(file, error):
 
 
 def open_tensors(path):
-    """Open the weights of a directory, in Hugging Face's order.
+    """Open the weight files of a directory in Hugging Face's format.
 
     Args:
         path: path of the directory.
 
     Returns:
-        object with `shapes`, dict of str to tuple of int, and `read(name)`,
-        which returns an array.
+        SafetensorsFiles, or TorchFiles if the directory has no safetensors
+        file. Both have `shapes`, a dict of str to tuple of int, and
+        `read(name)`, which returns an array.
 
     Raises:
         FileNotFoundError: if there are no weights, or a shard is missing.
@@ -190,11 +193,11 @@ def _open_local(kind, path, names):
 
 
 def _files_of(index):
-    """Names of the shards that an index lists."""
+    """Read the paths of the shards in an index."""
     values = read_json(index)
     names = values.get("weight_map") if isinstance(values, dict) else None
     if not isinstance(names, dict) or not names:
-        raise ValueError(f"{index} does not say which files: no `weight_map`.")
+        raise ValueError(f"{index} lists no files: it has no `weight_map`.")
     files = {str(name) for name in names.values()}
     outside = sorted(name for name in files if not is_below(name))
     if outside:
@@ -206,27 +209,27 @@ def _files_of(index):
 
 @contextlib.contextmanager
 def open_arrays(file):
-    """Context of the arrays of an HDF5 file.
+    """Context that opens the arrays of an HDF5 file.
 
     Args:
         file: path.
 
     Yields:
         dict of str to h5py.Dataset, in the order of the file. No array is
-        larger than the file or stored elsewhere.
+        larger than the file or stored in another file.
 
     Raises:
-        OSError: if it is not an HDF5 file.
+        OSError: if the file is not HDF5.
         ValueError: if an array has a false size or location.
     """
-    import h5py  # as Keras does
+    import h5py  # imported on use, as in Keras
 
     with local_copy(file) as local, h5py.File(local, "r") as handle:
         yield _checked_arrays(file, handle, local.stat().st_size)
 
 
 class _Memory(io.BytesIO):
-    """A file in memory, with a name that Keras accepts."""
+    """Binary file in memory, with a `name` as Keras requires."""
 
     def __str__(self):
         return "memory.weights.h5"
@@ -234,10 +237,10 @@ class _Memory(io.BytesIO):
 
 @contextlib.contextmanager
 def written_arrays(file):
-    """Context of an HDF5 file, made in memory and then written.
+    """Context that makes an HDF5 file in memory and then writes it.
 
-    HDF5 crashes on a full disk: it writes again whenever one of its objects is
-    freed.
+    If HDF5 wrote to a full disk itself, it would crash, because it writes again
+    whenever one of its objects is freed.
 
     Args:
         file: path of a local file.
@@ -251,9 +254,9 @@ def written_arrays(file):
 
 
 class _Archive(io.BufferedWriter):
-    """A file to write, with a name that Keras accepts.
+    """Writable binary file, with a `name` as Keras requires.
 
-    For a file with a path Keras may create a second file, if memory is short.
+    Given a path, Keras may create a second file if memory is short.
     """
 
     name = None
@@ -263,7 +266,7 @@ class _Archive(io.BufferedWriter):
 
 
 def open_archive(file):
-    """Open a `.keras` file for writing, with Keras' HDF5 in memory.
+    """Open a `.keras` file for writing; Keras makes its HDF5 part in memory.
 
     Args:
         file: path of a local file.
@@ -289,10 +292,10 @@ def store_as_float16(file):
     """Write the float32 arrays of an HDF5 file as float16, in place.
 
     Args:
-        file: path of a local file of Keras.
+        file: path of a local weight file of Keras.
 
     Raises:
-        ValueError: if a value is out of float16's range.
+        ValueError: if a value is outside float16's range.
     """
     import h5py
     import numpy as np
@@ -320,15 +323,16 @@ def store_as_float16(file):
 
 
 def check_arrays(file, size):
-    """Refuse an HDF5 file with false sizes or locations of arrays.
+    """Refuse an HDF5 file with arrays of false size or location.
 
     Args:
         file: seekable binary file.
-        size: int, bytes of the file.
+        size: int, size of the file in bytes.
 
     Raises:
-        OSError: if it is not an HDF5 file.
-        ValueError: if an array is larger than the file, or stored elsewhere.
+        OSError: if the file is not HDF5.
+        ValueError: if an array is larger than the file, or stored in another
+            file.
     """
     import h5py
 
@@ -337,7 +341,7 @@ def check_arrays(file, size):
 
 
 def _checked_arrays(file, handle, stored_bytes):
-    """dict of str to h5py.Dataset of an open file."""
+    """Find and check the arrays of an open file: dict to h5py.Dataset."""
     import h5py
 
     arrays, links = {}, {}
@@ -353,7 +357,7 @@ def _checked_arrays(file, handle, stored_bytes):
     try:
         handle.visititems_links(add_link)
         handle.visititems(add)
-    # h5py raises errors of nearly all types for damaged files.
+    # For damaged files, h5py raises errors of many types.
     except (RuntimeError, LookupError, TypeError) as error:
         raise OSError(f"its arrays cannot be listed: {error}") from error
     for name, other in links.items():
@@ -366,7 +370,7 @@ def _checked_arrays(file, handle, stored_bytes):
 
 
 def _check_storage(file, stored_bytes, arrays):
-    """Refuse arrays that need more memory than the file's size."""
+    """Refuse arrays outside the file, and arrays larger than the file."""
     declared = sum((x.size or 0) * x.dtype.itemsize for x in arrays.values())
     problem = None
     for name, array in arrays.items():
@@ -384,11 +388,11 @@ def _check_storage(file, stored_bytes, arrays):
 
 
 def digest_of_weights(path):
-    """A short digest of the weight files in a directory.
+    """Compute a short digest of the weight files in a directory.
 
-    For HDF5 files only names and values of arrays count: Keras also writes
-    times and counters, so that two files of the same weights differ. JSON
-    files, texts about the model, checksums and folders are left out.
+    For HDF5 files only names and values of arrays count, because Keras also
+    writes times and counters, which differ between files of the same weights.
+    JSON files, texts about the model, checksums and folders are ignored.
 
     Args:
         path: path of a directory, see `from_preset`.
@@ -397,7 +401,7 @@ def digest_of_weights(path):
         str, 16 hexadecimal digits.
 
     Raises:
-        ValueError: if an HDF5 file has an impossible size.
+        ValueError: if an HDF5 file declares an impossible size.
     """
     digest = hashlib.sha256()
     files = as_model_path(path).iterdir()
@@ -413,7 +417,7 @@ def digest_of_weights(path):
 
 
 def _add_values(file, digest):
-    """Add the arrays of an HDF5 file; False for other files."""
+    """Add the arrays of an HDF5 file to a digest; False for other files."""
     try:
         with open_arrays(file) as arrays:
             for name, array in arrays.items():

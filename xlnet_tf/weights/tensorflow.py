@@ -1,7 +1,8 @@
-"""Reader of both kinds of TensorFlow checkpoints.
+"""Reader of TensorFlow checkpoints, of TensorFlow 1 and 2.
 
-The names of variables are in `released.py` (TensorFlow 1, named by scope) and
-in `model_garden.py` (TensorFlow 2, named by their objects).
+`released.py` has the variable names of TensorFlow 1 checkpoints, which are
+scopes. `model_garden.py` has the names in TensorFlow 2 checkpoints, which are
+object paths.
 """
 
 import re
@@ -20,25 +21,28 @@ from xlnet_tf.weights.table import Place
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# A large model's index has 100 KB, including the graph of objects.
+# Maximum size of an index. A large model's index has 100 KB, including the
+# graph of objects.
 _MOST_INDEX_BYTES = 2**26
-# A truncated data file raises IndexError, an absurd length MemoryError.
+# Errors of damaged files. A truncated data file raises IndexError, and an
+# absurd length MemoryError.
 _DAMAGE = (tf.errors.OpError, IndexError, ValueError, MemoryError)
 
 
 class TensorFlowCheckpoint:
-    """The tensors of a checkpoint, read one at a time.
+    """Reader of a checkpoint, one tensor at a time.
 
     Args:
         path: path of a directory, or the prefix of a checkpoint.
 
     Attributes:
-        prefix: str.
-        shapes: dict of str to tuple of int.
+        prefix: str, prefix of the checkpoint's files.
+        shapes: dict from tensor name to shape, tuple of int.
 
     Raises:
-        FileNotFoundError: if there is no checkpoint.
-        ValueError: if there are several checkpoints, or one is damaged.
+        FileNotFoundError: if the checkpoint does not exist.
+        ValueError: if the directory has several checkpoints, or the checkpoint
+            is damaged.
     """
 
     def __init__(self, path):
@@ -67,11 +71,11 @@ class TensorFlowCheckpoint:
 
     @property
     def has_objects(self):
-        """bool, whether it has TensorFlow 2's graph of objects."""
+        """Whether the checkpoint contains TensorFlow 2's graph of objects."""
         return _OBJECT_GRAPH in self.shapes
 
     def read(self, name):
-        """One tensor as an array.
+        """Read one tensor as an array.
 
         Raises:
             ValueError: if the file is damaged.
@@ -82,20 +86,20 @@ class TensorFlowCheckpoint:
             raise self.damaged(error) from error
 
     def damaged(self, error):
-        """The ValueError for an unreadable checkpoint."""
+        """Make the ValueError for an unreadable checkpoint."""
         return ValueError(
             f"{self.prefix} cannot be read as a TensorFlow checkpoint: {error}."
         )
 
 
 class ObjectGraph:
-    """The objects in a TensorFlow 2 checkpoint.
+    """Graph of the saved objects in a TensorFlow 2 checkpoint.
 
     Args:
         checkpoint: TensorFlowCheckpoint.
 
     Raises:
-        ValueError: if it is damaged.
+        ValueError: if the graph is damaged.
     """
 
     def __init__(self, checkpoint):
@@ -124,14 +128,14 @@ class ObjectGraph:
         return len(self._children)
 
     def tensor(self, node, path):
-        """Name of the tensor at the end of a path, or None.
+        """Find the name of the tensor at the end of a path, or None.
 
         Args:
-            node: int, begin of the path.
-            path: str, in the form of a checkpoint's keys.
+            node: int, index of the object where the path begins.
+            path: str, written like a checkpoint's keys.
         """
         for part in path.split("/"):
-            # In TensorFlow's keys "/" is ".S" and "." is "..".
+            # TensorFlow's keys write "/" as ".S" and "." as "..".
             part = part.replace(".S", "/").replace("..", ".")
             node = self._children[node].get(part)
             if node is None:
@@ -139,7 +143,7 @@ class ObjectGraph:
         return self._names[node][0] if self._names[node] else None
 
     def parents(self, node):
-        """list of int: the parents of an object."""
+        """List the parents of an object, as node indices."""
         return [
             parent
             for parent, children in enumerate(self._children)
@@ -147,7 +151,7 @@ class ObjectGraph:
         ]
 
     def tensors_below(self, node):
-        """set of str: names of all tensors below an object."""
+        """Find the names of all tensors below an object, set of str."""
         seen, waiting, found = {node}, [node], set()
         while waiting:
             node = waiting.pop()
@@ -159,11 +163,11 @@ class ObjectGraph:
 
 
 class TensorFlowSource(WeightSource):
-    """A source with tensors in a TensorFlow checkpoint.
+    """Source with tensors in a TensorFlow checkpoint; base class.
 
     Args:
         checkpoint: TensorFlowCheckpoint.
-        config_file: path.
+        config_file: path of the model's config.
     """
 
     def __init__(self, checkpoint, config_file):
@@ -193,21 +197,21 @@ class TensorFlowSource(WeightSource):
 
 
 def dense(ours, theirs, use_bias=True):
-    """Rows of a table for a dense layer, from our path to theirs."""
+    """Make the table rows of a dense layer: our path to the checkpoint's."""
     names = ("kernel", "bias") if use_bias else ("kernel",)
     return {f"{ours}/{name}": Place(f"{theirs}/{name}") for name in names}
 
 
 def norm(ours, theirs):
-    """Rows of a table for a layer norm, from our path to theirs."""
+    """Make the table rows of a layer norm: our path to the checkpoint's."""
     return {f"{ours}/{x}": Place(f"{theirs}/{x}") for x in ("gamma", "beta")}
 
 
 def _prefix(path):
-    """Prefix of a checkpoint; in a directory, the latest step's."""
+    """Find the prefix of a checkpoint; in a directory, of the latest step."""
     if not path.is_dir():
         return str(path)
-    # Hidden files are temporary files of a killed process.
+    # Skip hidden files, which are temporary files of a killed process.
     found = [
         f.name.removesuffix(".index")
         for f in path.iterdir()

@@ -1,9 +1,9 @@
-"""Incremental forward passes for each kind of predicting row."""
+"""Decoders: incremental forward passes, one class per kind of model."""
 
 from xlnet_tf.generation.decoders.bert import BertDecoder
 from xlnet_tf.generation.decoders.xlnet import XLNetDecoder
 
-# Decoder by the model's `next_token`.
+# From `next_token` of a model's objective to the decoder class.
 DECODERS = {
     "query": XLNetDecoder,
     "content": XLNetDecoder,
@@ -21,7 +21,7 @@ def make_decoder(model):
         Decoder.
 
     Raises:
-        ValueError: if the model's objective cannot predict a next token.
+        ValueError: if the model's objective does not predict a next token.
     """
     if model.next_token is None:
         name = model.objectives[0].name

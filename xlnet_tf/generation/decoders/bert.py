@@ -1,7 +1,8 @@
-"""Generation by a BERT trained with pseudo masks, as in UniLM.
+"""Decoder of a BERT that was trained with pseudo masks, as in UniLM.
 
-A pseudo token [P] at the next position predicts the next token. It attends to
-all earlier tokens and to itself. The next step replaces it by the chosen token.
+A pseudo token [P] at the next position predicts the next token. [P] attends to
+all earlier tokens and to itself. The next step replaces [P] by the chosen
+token.
 
 Shapes: see `decoder`; C = T - 1.
 """
@@ -19,7 +20,7 @@ from xlnet_tf.model.bert.inputs import real_positions
 class BertDecoder(Decoder):
     """Decoder of a model with a BertBackbone; see `Decoder`."""
 
-    further_slots = 1  # of [P]
+    further_slots = 1  # slot of [P]
 
     def read(self, features, num_steps, segment_length=None):
         token_ids = ops.cast(features["token_ids"], "int32")
@@ -51,14 +52,14 @@ class BertDecoder(Decoder):
             "positions": ops.concatenate(
                 [positions[:, :-1], positions[:, -1:] + slots], axis=1
             ),
-            # [B, 2], for the prompt's last token and new ones
+            # [B, 2], for the prompt's last token and new tokens
             "segments": ops.concatenate(
                 [ops.cast(segments[:, -1:], "int32"), following], axis=1
             ),
         }
 
     def _heads(self, projection, rows):
-        """A projection of rows [B, X, D] as [B, N, X, H]."""
+        """Project rows [B, X, D] to heads [B, N, X, H]."""
         config = self.config
         batch_size, num_rows = ops.shape(rows)[:2]
         shape = [batch_size, num_rows, config.num_heads, config.head_dim]
@@ -132,7 +133,7 @@ class BertDecoder(Decoder):
         return logits, {"keys": new_keys, "values": new_values}
 
     def _put_both(self, cache, index, projection, rows):
-        """A cache [B R, N, S, H] with the rows of a step in two slots."""
+        """Put the two rows of a step into a cache [B R, N, S, H]."""
         config = self.config
         rows = ops.reshape(rows, [-1, 2, config.hidden_dim])
         both = self._heads(projection, rows)  # [B R, N, 2, H]
@@ -140,7 +141,7 @@ class BertDecoder(Decoder):
         return put_in_slot(cache, index + 1, both[:, :, 1:])
 
     def _mask(self, context, index, num_slots):
-        """bool [B, 1, 1, 2, C + S], True = may attend."""
+        """Make the mask, bool [B, 1, 1, 2, C + S], True = may attend."""
         batch_size, num_keys = ops.shape(context["mask"])
         last = index + ops.arange(2, dtype="int32")[:, None]
         slots = ops.arange(num_slots, dtype="int32") <= last  # [2, S]

@@ -1,13 +1,15 @@
-"""Incremental decoding: a fixed context, and new tokens.
+"""Incremental decoding: forward passes for one new token at a time.
 
-A decoder keeps the keys and values of all tokens. One pass reads the context,
-prompt and memory. Then every new token costs one row of each layer, and another
-row for the predicted token, unless the previous token's row predicts it.
+A decoder caches the keys and values of all tokens. One pass reads the context,
+which is the prompt and its memory. Then each new token costs one row per layer.
+If the next token is not predicted by this row, the prediction costs a second
+row.
 
-The context is stored separately from the new tokens: it never changes, so all
-beams of an example share it and no step copies it. The new tokens have slots.
-Slot 0 is the last token of the prompt; the first step reads it (again, but the
-context does not depend on it). Slot i is the i-th new token.
+The context is stored separately from the new tokens. It never changes, so all
+beams of an example share the context, and no step copies it. New tokens are
+stored in slots. Slot 0 is the last token of the prompt, which the first step
+reads again; the context's keys do not include this token. Slot i is the i-th
+new token.
 
 Shapes: B examples, R rows of an example (beams), T tokens of a prompt, C keys
 of the context, S slots, Q rows of a step (1 or 2), N heads, H head dim, D model
@@ -20,10 +22,10 @@ from xlnet_tf.model.kernels.plain import masked_softmax
 
 
 class Decoder:
-    """Incremental forward pass of a pretrained model.
+    """Incremental forward pass of a pretrained model; base class.
 
     Args:
-        model: XLNetPretrainer or XLNetSeq2Seq, with a `next_token`.
+        model: XLNetPretrainer or XLNetSeq2Seq that predicts a next token.
     """
 
     def __init__(self, model):
@@ -32,34 +34,34 @@ class Decoder:
         self.config = model.config
 
     def read(self, features, num_steps, segment_length=None):
-        """Read the prompts.
+        """Compute the context of the prompts.
 
         Args:
-            features: dict of `token_ids` int32 [B, T], with padding on the left
-                and only real tokens in the last column. Optional:
-                `padding_mask` [B, T], `segment_ids` [B, T] and, for the new
-                tokens, `next_segment` [B, 1].
-            num_steps: int, S, largest number of steps that follow.
-            segment_length: int, tokens read at a time, with earlier ones in
-                memory as far as the config's `memory_length` allows; divides T.
-                Default None: all T.
+            features: dict of `token_ids` int32 [B, T], padded on the left; the
+                last column must be real tokens. Optional: `padding_mask` [B,
+                T], `segment_ids` [B, T], and `next_segment` [B, 1], the segment
+                of the new tokens.
+            num_steps: int, S, maximum number of steps that follow.
+            segment_length: int, number of tokens read at a time; must divide T.
+                The memories contain the last `memory_length` earlier tokens.
+                Default None: all T tokens at a time.
 
         Returns:
-            dict of tensors, the context.
+            dict of tensors, the context for `start` and `step`.
         """
         raise NotImplementedError
 
     def start(self, context, num_rows, num_steps):
-        """Make empty keys and values for new tokens.
+        """Make an empty cache for the keys and values of new tokens.
 
         Args:
-            context: dict of `read`.
-            num_rows: int or scalar, B R.
+            context: dict, the result of `read`.
+            num_rows: int or scalar tensor, B R.
             num_steps: int, S.
 
         Returns:
-            dict of `keys` and `values`, lists of L tensors of shape
-            [B R, N, S, H].
+            dict of `keys` and `values`, each a list of L tensors of shape [B R,
+            N, S, H].
         """
         config = self.config
         slots = num_steps + self.further_slots
@@ -70,31 +72,31 @@ class Decoder:
             "values": [empty] * config.num_layers,
         }
 
-    # Extra slots, besides the slots of input tokens.
+    # Number of slots besides the slots of input tokens.
     further_slots = 0
 
     def step(self, context, cache, token_ids, index):
-        """Read one more token of every row, and predict the next one.
+        """Read one more token of every row, and predict the next token.
 
         Args:
-            context: dict of `read`.
-            cache: dict of `start`, or of the previous step.
-            token_ids: int32 tensor of shape [B R]; at step 0 the last tokens of
-                the prompts.
-            index: int or int32 scalar, the number of the step.
+            context: dict, the result of `read`.
+            cache: dict from `start` or from the previous step.
+            token_ids: int32 tensor of shape [B R], the new tokens; at step 0
+                the last tokens of the prompts.
+            index: int or int32 scalar, number of the step, from 0.
 
         Returns:
-            (float32 tensor of shape [B R, V], logits; dict, the new cache).
+            (logits, float32 tensor of shape [B R, V]; dict, the new cache).
         """
         raise NotImplementedError
 
 
 def next_segment(features, segments):
-    """Segment of the new tokens: `next_segment`, or the last token's.
+    """Find the segment of the new tokens: `next_segment`, or the last token's.
 
     Args:
         features: dict, see `Decoder.read`.
-        segments: int tensor of shape [B, T], of the prompt.
+        segments: int tensor of shape [B, T], segments of the prompt.
 
     Returns:
         int32 tensor of shape [B, 1].
@@ -105,16 +107,16 @@ def next_segment(features, segments):
 
 
 def put_in_slot(cache, index, values):
-    """Replace one slot of a cache [..., S, H] by values [..., 1, H]."""
+    """Write values [..., 1, H] into one slot of a cache [..., S, H]."""
     slots = ops.arange(ops.shape(cache)[-2], dtype="int32")[:, None]
     return ops.where(slots == index, ops.cast(values, cache.dtype), cache)
 
 
 def attend(query, context, new, extra_scores, mask):
-    """Attention of a step's rows to the context and to new tokens.
+    """Compute the attention of a step's rows to the context and to new tokens.
 
     Args:
-        query: float tensor of shape [B, N, R, Q, H], scaled.
+        query: float tensor of shape [B, N, R, Q, H], already scaled.
         context: (key, value), float tensors of shape [B, N, C, H].
         new: (key, value), float tensors of shape [B, R, N, S, H].
         extra_scores: float tensor, broadcast to [B, N, R, Q, C + S].
@@ -139,5 +141,5 @@ def attend(query, context, new, extra_scores, mask):
 
 
 def by_row(cache, batch_size):
-    """A cache [B R, N, S, H] as [B, R, N, S, H]."""
+    """Reshape a cache [B R, N, S, H] to [B, R, N, S, H]."""
     return ops.reshape(cache, [batch_size, -1, *ops.shape(cache)[1:]])

@@ -1,9 +1,9 @@
-"""Generation by XLNet and Transformer-XL: relative positions, memory.
+"""Decoder of XLNet and Transformer-XL, with relative positions and memory.
 
-XLNet predicts with the query stream: the row of the next position attends to
-all earlier tokens. It is a target in a factorization order that follows the
-text after a prompt of rank -1. A causal model predicts with the row of the last
-token.
+XLNet predicts with the query stream. The query row of the next position attends
+to all earlier tokens. The prompt has the rank -1, and the new tokens are
+targets in the factorization order of the text. A causal model predicts with the
+row of the last token.
 
 Shapes: see `decoder`; M memory length, C = M + T - 1, and W = C + 2 S
 distances.
@@ -30,7 +30,7 @@ class XLNetDecoder(Decoder):
         self._sees_same_length = (
             self.config.attention_type == "causal"
             and self.config.same_length
-            and self.config.memory_length > 0  # otherwise see `causal_mask`
+            and self.config.memory_length > 0  # otherwise the mask is causal
         )
 
     def read(self, features, num_steps, segment_length=None):
@@ -52,7 +52,7 @@ class XLNetDecoder(Decoder):
         )
 
     def _parts(self, features, size):
-        """Split the features into chunks of `size` tokens; None: one chunk."""
+        """Split the features into parts of `size` tokens; None: one part."""
         token_ids = ops.cast(features["token_ids"], "int32")
         inputs = {"token_ids": token_ids}
         if features.get("segment_ids") is not None:
@@ -62,7 +62,7 @@ class XLNetDecoder(Decoder):
             padding = ops.ones_like(token_ids)
         inputs["padding_mask"] = ops.cast(padding, "bool")
         if self.config.reverse_half_batch:
-            # Otherwise half of the prompts would be read backwards.
+            # Otherwise the backbone would read half of the prompts backwards.
             inputs["is_reversed"] = ops.zeros_like(token_ids[:, 0])
         if self._has_query:
             rank = ops.zeros_like(token_ids) + CONTEXT_RANK
@@ -78,7 +78,10 @@ class XLNetDecoder(Decoder):
         ]
 
     def _first_memory(self, features):
-        """(L tensors [B, M, D], bool [B, M]), or None."""
+        """Make the memories before the prompt and their mask, or None.
+
+        The result is (L tensors [B, M, D], bool [B, M]).
+        """
         batch_size = ops.shape(features["token_ids"])[0]
         memories = features.get("memories")
         if memories is not None:
@@ -89,14 +92,15 @@ class XLNetDecoder(Decoder):
             return memories, mask
         if not self._sees_same_length:
             return None
-        # Every token sees this many keys, even empty ones.
+        # In such a model each token attends to a fixed number of keys, so the
+        # memory must exist even if it is empty.
         config = self.config
         shape = [batch_size, config.memory_length]
         empty = ops.zeros([*shape, config.hidden_dim])
         return [empty] * config.num_layers, ops.zeros(shape, "bool")
 
     def _read_part(self, features, memory):
-        """(L tensors [B, C, D], inputs of the layers; bool [B, C])."""
+        """Read one part: (layer inputs, L [B, C, D]; mask, bool [B, C])."""
         mask = features["padding_mask"]
         if memory is not None:
             names = ("memories", "memory_mask")
@@ -137,12 +141,12 @@ class XLNetDecoder(Decoder):
         return context
 
     def _segments(self, features, memory_length, size, num_steps):
-        """int32 [B, C + S + 1], for all keys and the token after them."""
+        """Segments int32 [B, C + S + 1] of all keys and of the next token."""
         if features.get("segment_ids") is None:
             return None
         segments = ops.cast(features["segment_ids"], "int32")[:, -size:]
         following = next_segment(features, segments)
-        # Memory counts as segment 0.
+        # Tokens in memory have the segment 0.
         segments = ops.pad(segments, [[0, 0], [memory_length, 0]])
         return ops.concatenate(
             [segments, ops.repeat(following, num_steps, axis=1)], axis=1
@@ -199,13 +203,13 @@ class XLNetDecoder(Decoder):
         return logits, {"keys": new_keys, "values": new_values}
 
     def _mask(self, context, index, num_slots, num_rows):
-        """bool [B, 1, 1, Q, C + S], True = may attend."""
+        """Make the mask, bool [B, 1, 1, Q, C + S], True = may attend."""
         batch_size, num_keys = ops.shape(context["mask"])
         slots = ops.arange(num_slots, dtype="int32")[None] <= index
         slots = ops.broadcast_to(slots, [batch_size, num_slots])
         mask = ops.concatenate([context["mask"], slots], axis=1)[:, None]
         if self._sees_same_length:
-            # A row sees itself and the M keys before it.
+            # A row attends to itself and to the M keys before it.
             row = num_keys + index - context["memory_length"]
             row = row + ops.arange(num_rows, dtype="int32")[:, None]
             key = ops.arange(num_keys + num_slots, dtype="int32")
@@ -215,7 +219,7 @@ class XLNetDecoder(Decoder):
     def _attend(
         self, attention, rows, context, new, index, mask, other_segment
     ):
-        """Attention output [B, R Q, D] of the rows; see `RelativeAttention`."""
+        """Compute attention [B, R Q, D] of a step; see `RelativeAttention`."""
         batch_size, num_rows, size, _ = ops.shape(rows)
         key, value, position = context
         heads, head_dim = attention.num_heads, attention.head_dim
@@ -232,7 +236,7 @@ class XLNetDecoder(Decoder):
         by_distance = ops.einsum(
             "bnrqh,nwh->bnrqw", with_bias("position_bias"), position
         )
-        # The table begins at the distance from a row at slot S to key 0.
+        # The table of distances begins with the distance from slot S to key 0.
         num_slots = ops.shape(new[0])[3]
         width = ops.shape(key)[2] + num_slots
         scores = ops.concatenate(

@@ -1,4 +1,4 @@
-"""Hugging Face's directories: one source for each type of model."""
+"""Directories in Hugging Face's format: one source class per type of model."""
 
 from data_pipeline.base.files import read_json_object
 from xlnet_tf.config.bert import is_bert

@@ -1,7 +1,8 @@
-"""BERT of Hugging Face and UniLM: directories, names and config.
+"""BERT in the formats of Hugging Face and UniLM: tensor names and config.
 
-UniLM's code has BERT's names and a table of relative biases. It may store
-attention's projections as one tensor, without a bias of the keys.
+UniLM uses the tensor names of BERT and adds a table of relative biases. UniLM
+may store the query, key and value projections as one tensor, without a key
+bias.
 """
 
 import re
@@ -35,8 +36,8 @@ _HEADS = re.compile(
     r"cls\.|classifier\.|qa_outputs\.|(bert\.)?pooler\."
     r"|(bert\.)?embeddings\.position_ids$"
 )
-# From Hugging Face's class to ours; sequence classification depends on the
-# config.
+# From Hugging Face's class name to ours. The class for sequence classification
+# depends on the config and is not listed.
 _ARCHITECTURES = {
     "BertForMaskedLM": "XLNetPretrainer",
     "BertForPreTraining": "XLNetPretrainer",
@@ -45,24 +46,25 @@ _ARCHITECTURES = {
     "BertForMultipleChoice": "XLNetMultipleChoice",
     "BertForQuestionAnswering": "XLNetSpanClassifier",
 }
-# Our class -> Hugging Face's.
+# From our class name to Hugging Face's.
 _THEIR_CLASSES = {
     "XLNetTextRegressor": "BertForSequenceClassification",
     "XLNetMultiLabelClassifier": "BertForSequenceClassification",
     **{ours: theirs for theirs, ours in _ARCHITECTURES.items()},
     "XLNetPretrainer": "BertForMaskedLM",
 }
-# Arguments of the pooler and the head on it.
+# Arguments of a head that reads BERT's pooler.
 SUMMARY = {"summary": "first", "projection": True, "activation": "tanh"}
 
 
 class View(NamedTuple):
-    """A tensor with BERT's name, computed from a stored tensor.
+    """Tensor under BERT's name, computed from a tensor in the files.
 
     Attributes:
         stored: str, the name in the files.
-        shape: tuple of int, of the result of `take`.
-        take: function of the stored array, or None for the array itself.
+        shape: tuple of int, shape of the result of `take`.
+        take: function that computes the result from the stored array. None: the
+            result is the stored array.
     """
 
     stored: str
@@ -71,7 +73,7 @@ class View(NamedTuple):
 
 
 class BertSource(HuggingFaceSource):
-    """A directory with a BERT or a UniLM; see `HuggingFaceSource`."""
+    """Source for a directory with a BERT or UniLM; see `HuggingFaceSource`."""
 
     embedding = _EMBEDDING
     noun = "a BERT"
@@ -88,7 +90,7 @@ class BertSource(HuggingFaceSource):
 
     @property
     def views(self):
-        """dict of str, BERT's names, to View."""
+        """Views of all tensors: dict from BERT's tensor name to View."""
         if self._views is None:
             self._views = {}
             for name, shape in self.tensors.shapes.items():
@@ -101,8 +103,8 @@ class BertSource(HuggingFaceSource):
         return self._views
 
     def views_of(self, name, shape):
-        """dict of str to View, the parts of a stored tensor."""
-        # Names in the first files, converted from TensorFlow's.
+        """Views of one stored tensor: dict from BERT's name to View."""
+        # The oldest files have names that were converted from TensorFlow.
         plain = name.replace("LayerNorm.gamma", "LayerNorm.weight")
         plain = plain.replace("LayerNorm.beta", "LayerNorm.bias")
         before, found, after = plain.partition("attention.self.")
@@ -133,8 +135,8 @@ class BertSource(HuggingFaceSource):
 
     def _class_heads(self, classes, dropout):
         arguments = {**self.class_arguments(classes), "dropout": dropout}
-        # Token classification has no pooler, but files of the first versions of
-        # transformers contain one.
+        # Hugging Face's token classification uses no pooler, but files of the
+        # first versions of transformers contain a pooler.
         has_pooler = f"{self.scope}pooler.dense.weight" in self.shapes()
         if not has_pooler or self.is_a("BertForTokenClassification"):
             return [Head("XLNetTokenClassifier", arguments)]
@@ -152,7 +154,8 @@ class BertSource(HuggingFaceSource):
         return task_head_weights(task, head_tables(self.scope), head)
 
     def new_head_weights(self, model):
-        # As in Hugging Face's classes, a new classifier begins with the pooler.
+        # As in Hugging Face's classes, the summary layer of a new classifier
+        # starts from the pooler.
         table = dense("head/summary_dense", f"{self.scope}pooler.dense")
         variables, shapes = variables_by_path(model), self.shapes()
         return [
@@ -166,20 +169,20 @@ class BertSource(HuggingFaceSource):
         super().fill(model, head, strict)
 
     def is_leftover(self, name):
-        # Tied to the embedding, or part of another task.
+        # The tensor is a copy of the embedding, or part of another task's head.
         return bool(_HEADS.match(name))
 
 
 def _views_of_fused(scope, part, name, shape):
-    """Views of UniLM's fused projections and their biases."""
+    """Make the views of UniLM's fused projections and their biases."""
     if part != "qkv_linear.weight":
         kind = {"q_bias": "query", "v_bias": "value"}[part]
         length = int(np.prod(shape))
         flat = View(name, (length,), np.ravel)
         views = {f"{scope}{kind}.bias": flat}
         if kind == "query":
-            # Keys have no bias: it would add the same number to all scores of a
-            # row.
+            # UniLM has no key bias, because a key bias would add the same
+            # number to all scores of a row.
             key = View(name, (length,), lambda x: np.zeros_like(np.ravel(x)))
             views[f"{scope}key.bias"] = key
         return views
@@ -195,10 +198,11 @@ def _views_of_fused(scope, part, name, shape):
 
 
 def backbone_table(scope, config):
-    """Hugging Face's name of every variable of a backbone.
+    """Table from a backbone's variables to Hugging Face's tensor names.
 
     Args:
-        scope: str, "bert." in a task, "" in a backbone alone.
+        scope: str, beginning of the names: "bert." in a task, "" in a file of
+            only a backbone.
         config: BertConfig.
 
     Returns:
@@ -233,7 +237,7 @@ def backbone_table(scope, config):
 
 
 def of_config(table, config):
-    """A table without the variables that a BertConfig lacks."""
+    """Remove the variables from a table that a BertConfig does not have."""
     absent = set()
     if not config.num_segments:
         absent.add("segment_embedding/embeddings")
@@ -243,13 +247,14 @@ def of_config(table, config):
 
 
 def head_tables(scope):
-    """Hugging Face's name of every variable of every head.
+    """Tables from the variables of each head to Hugging Face's tensor names.
 
     Args:
-        scope: str, see `backbone_table`; it includes the pooler.
+        scope: str, see `backbone_table`. The pooler belongs to the head here,
+            but its name begins with the scope.
 
     Returns:
-        dict of str, the name of a task, to its table.
+        dict from the name of a task to the table of its head.
     """
     predictions = "cls.predictions.transform"
     sequence = {
@@ -271,26 +276,26 @@ def head_tables(scope):
 
 
 def backbone_weights(backbone, scope):
-    """list of Weight of a backbone; see `backbone_table`."""
+    """List the Weights of a backbone; see `backbone_table`."""
     return table_weights(backbone, backbone_table(scope, backbone.config))
 
 
 def head_weights(task):
-    """list of Weight of a task's head; see `head_tables`."""
+    """List the Weights of a task's head; see `head_tables`."""
     return task_head_weights(task, head_tables(SCOPE))
 
 
 def config_values(model):
-    """The values of Hugging Face's `config.json` for a model.
+    """Make the contents of Hugging Face's `config.json` for a model.
 
     Args:
-        model: BertBackbone, or a task around one.
+        model: BertBackbone, or a task with such a backbone.
 
     Returns:
         dict.
 
     Raises:
-        ValueError: if Hugging Face has no such model or head.
+        ValueError: if Hugging Face has no equivalent model or head.
     """
     config = model.config
     check_width(config, "BERT")
@@ -300,7 +305,7 @@ def config_values(model):
             f"num_segments={config.num_segments}, relative_position_buckets="
             f"{config.relative_position_buckets}. Choose another format."
         )
-    # Classes derived from ours are written as ours.
+    # A subclass of one of our tasks is written as that task.
     task = first_known(type(model), _THEIR_CLASSES)
     values = {
         "architectures": [_THEIR_CLASSES.get(task, "BertModel")],
@@ -322,17 +327,18 @@ def config_values(model):
         "dtype": "float32",
     }
     if config.activation == "relu":
-        values["gelu"] = config.gelu  # unused but kept
+        values["gelu"] = config.gelu  # written so that our reader restores it
     if task is None:
         return values
     return {**values, **_head_values(model, task)}
 
 
 def _head_values(model, task):
-    """The values of the config that describe a head."""
+    """Make the config values that describe a head."""
     arguments = head_of(model).arguments
     if task == "XLNetPretrainer":
-        # Their transform uses the feed-forward's activation.
+        # In Hugging Face's code the transform has the activation of the
+        # feed-forward.
         is_theirs = arguments["transform_gelu"] == model.config.gelu
         if not arguments["has_transform"] or not is_theirs:
             raise no_head(model)

@@ -1,4 +1,4 @@
-"""Reader of Hugging Face's MPNet: a BERT with relative bias, no segments."""
+"""Reader of Hugging Face's MPNet, a BERT with relative bias and no segments."""
 
 import re
 
@@ -23,10 +23,10 @@ _HEADS = re.compile(
 
 
 class MPNetSource(BertSource):
-    """A directory with an MPNet; see `HuggingFaceSource`.
+    """Source for a directory with an MPNet; see `HuggingFaceSource`.
 
-    Its code counts positions of real tokens from 2; ours counts from 0, so the
-    first two rows of its table are left out.
+    Hugging Face's code counts positions of real tokens from 2, and this library
+    from 0. So the first two rows of the position table are skipped.
     """
 
     noun = "an MPNet"
@@ -49,7 +49,8 @@ class MPNetSource(BertSource):
     def heads(self):
         shapes, heads = self.shapes(), []
         if "lm_head.bias" in shapes:
-            # As in their code, whatever the config's activation.
+            # Hugging Face's LM head uses GELU even if the config has another
+            # activation.
             transform = {"has_transform": True, "transform_gelu": "erf"}
             heads.append(Head("XLNetPretrainer", transform))
         dropout = {"dropout": self.values.get("hidden_dropout_prob", 0.1)}
@@ -62,7 +63,7 @@ class MPNetSource(BertSource):
             heads.append(Head("XLNetTextClassifier", arguments))
         elif "classifier.weight" in shapes:
             classes = shapes["classifier.weight"][0]
-            # Token classification has no pooler; see `BertSource`.
+            # Token classification uses no pooler; see `BertSource`.
             has_pooler = f"{self.scope}pooler.dense.weight" in shapes
             is_of_tokens = self.is_a("MPNetForTokenClassification")
             if classes == 1 and has_pooler and not is_of_tokens:
@@ -82,7 +83,7 @@ class MPNetSource(BertSource):
         return task_head_weights(task, head_tables(self.scope), head)
 
     def new_head_weights(self, model):
-        return []  # Hugging Face's classifier of an MPNet has no pooler.
+        return []  # Hugging Face's classifier of MPNet uses no pooler.
 
     def fill(self, model, head=None, strict=True):
         self.refuse_own_embedding(head, "lm_head.decoder.weight")
@@ -101,7 +102,7 @@ class MPNetSource(BertSource):
 
 
 def head_tables(scope):
-    """MPNet's name of every variable of every head; see `bert.head_tables`."""
+    """Make `bert.head_tables` with the tensor names of MPNet."""
     sequence = {
         **dense("head/summary_dense", "classifier.dense"),
         **dense("head/logits_dense", "classifier.out_proj"),
@@ -124,7 +125,7 @@ def head_tables(scope):
 
 
 def backbone_table(scope):
-    """MPNet's name of every variable of a backbone, dict of str to Place."""
+    """Make `bert.backbone_table` with the tensor names of MPNet."""
     ours, theirs = "block_{}", f"{scope}encoder.layer.{{}}"
     inside, embeddings = f"{theirs}.attention", f"{scope}embeddings"
     return {

@@ -1,8 +1,8 @@
 """Reader of directories written by Hugging Face's `save_pretrained`.
 
-They have `config.json` and `model.safetensors`, its shards with an index, or
-`pytorch_model.bin`, which needs torch and is read with weights only. Kernels of
-dense layers are transposed.
+Such a directory has a `config.json`. Its weights are in `model.safetensors`, in
+shards with an index, or in `pytorch_model.bin`, which torch reads with
+`weights_only`. Kernels of dense layers are transposed.
 """
 
 import typing
@@ -17,21 +17,21 @@ from xlnet_tf.weights.table import table_head_weights
 from xlnet_tf.weights.tensor_files import open_tensors
 
 CONFIG_FILE = "config.json"
-# Value of `problem_type` for a binary loss of each class.
+# Value of `problem_type` for several labels per text.
 _MULTI_LABEL = "multi_label_classification"
 
 
 class HuggingFaceSource(WeightSource):
-    """A directory written by `save_pretrained`; base class for the models.
+    """Source for a directory written by `save_pretrained`; base class.
 
     Args:
         path: path of the directory.
 
     Attributes:
-        values: dict of its `config.json`.
-        embedding: str, end of the token embedding's name.
-        noun: str, "an XLNet".
-        architectures: dict of their classes to ours.
+        values: dict, the contents of `config.json`.
+        embedding: str, end of the token embedding's tensor name.
+        noun: str, the model in messages, such as "an XLNet".
+        architectures: dict from Hugging Face's class names to ours.
         activation_name: str, the key of the activation in `config.json`.
 
     Raises:
@@ -53,7 +53,7 @@ class HuggingFaceSource(WeightSource):
 
     @property
     def gelu(self):
-        """str, the reason for the form of GELU."""
+        """Reason for the form of GELU, for messages."""
         name = self.values.get(self.activation_name, "gelu")
         if name == "gelu":
             return 'Hugging Face\'s code computes the erf form for "gelu"'
@@ -61,7 +61,7 @@ class HuggingFaceSource(WeightSource):
 
     @property
     def tensors(self):
-        """The files of weights, opened when first needed."""
+        """Readers of the weight files, opened on first use."""
         if self._tensors is None:
             self._tensors = open_tensors(self.path)
             names = [
@@ -79,15 +79,15 @@ class HuggingFaceSource(WeightSource):
 
     @property
     def scope(self):
-        """str, such as "transformer." in a task, "" in a backbone."""
+        """Beginning of the backbone's tensor names, such as "transformer."."""
         return self.tensors and self._scope
 
     def is_a(self, architecture):
-        """Whether the config contains a class of theirs, bool."""
+        """Whether the config names a class of Hugging Face."""
         return architecture in self._named
 
     def _named_architectures(self):
-        """list of str, the names of their classes in the config."""
+        """Names of Hugging Face's classes in the config, list of str."""
         names = self.values.get("architectures") or []
         if not isinstance(names, list) or not all(
             isinstance(name, str) for name in names
@@ -99,7 +99,7 @@ class HuggingFaceSource(WeightSource):
         return names
 
     def main_head(self, name=None):
-        if name is not None:  # such heads have no names
+        if name is not None:  # Hugging Face's heads have no names
             return super().main_head(name)
         heads = self.heads()
         for architecture in self._named:
@@ -116,7 +116,7 @@ class HuggingFaceSource(WeightSource):
         return super().main_head()
 
     def class_arguments(self, classes):
-        """dict, number and names of a head's classes."""
+        """Arguments for the number and names of a head's classes, dict."""
         labels = self.values.get("id2label") or {}
         if not isinstance(labels, dict):
             raise ValueError(
@@ -143,11 +143,11 @@ class HuggingFaceSource(WeightSource):
         """Refuse an LM head with its own kernel instead of the embedding.
 
         Args:
-            head: Head to read, or None.
-            name: str, name of the kernel.
+            head: Head to load, or None.
+            name: str, tensor name of the kernel.
 
         Raises:
-            ValueError: if it has its own kernel.
+            ValueError: if the LM head has its own kernel.
         """
         tied = self.values.get("tie_word_embeddings", True)
         is_needed = head is not None and head.task == "XLNetPretrainer"
@@ -159,18 +159,18 @@ class HuggingFaceSource(WeightSource):
 
 
 def task_head_weights(task, tables, head=None):
-    """Weights of a task's head, by the tables of a model.
+    """List the Weights of a task's head, by the tables of a type of model.
 
     Args:
-        task: a task of ours.
+        task: a task.
         tables: dict of str, the name of a task, to its table.
-        head: Head to read, perhaps of another task, or None.
+        head: Head to load, perhaps of another task. None: the task's own head.
 
     Returns:
         list of Weight.
 
     Raises:
-        ValueError: if Hugging Face has no such head.
+        ValueError: if Hugging Face has no equivalent head.
     """
     name = first_known(type(task), tables) or (head and head.task)
     table = tables.get(name)
@@ -181,7 +181,7 @@ def task_head_weights(task, tables, head=None):
 
 
 def no_head(task):
-    """The ValueError for a head that Hugging Face lacks."""
+    """Make the ValueError for a head that Hugging Face does not have."""
     return ValueError(
         f"Hugging Face has no head like that of {type(task).__name__} with "
         "these arguments. Save the backbone, or choose another format."
@@ -189,14 +189,14 @@ def no_head(task):
 
 
 def check_width(config, model):
-    """Refuse heads whose widths do not add up to the model's.
+    """Refuse a config whose attention heads together are not as wide as D.
 
     Args:
         config: config of this library.
-        model: str, "XLNet".
+        model: str, name of the model in messages, such as "XLNet".
 
     Raises:
-        ValueError: if they do not; the message has the sizes.
+        ValueError: if N * H is not D; the message has the sizes.
     """
     if config.head_dim * config.num_heads != config.hidden_dim:
         raise ValueError(
@@ -207,18 +207,18 @@ def check_width(config, model):
 
 
 def activation_value(config):
-    """Their name of the activation of the feed-forward, str."""
+    """Hugging Face's name of the feed-forward's activation."""
     if config.activation == "gelu" and config.gelu == "tanh":
         return "gelu_new"
     return config.activation
 
 
 def label_values(task, arguments):
-    """Config values for the names of a head's classes.
+    """Make the config values for the names of a head's classes.
 
     Args:
-        task: str, name of a class of ours.
-        arguments: dict, of the head.
+        task: str, class name of the task.
+        arguments: dict, constructor arguments of the head.
     """
     values, labels = {}, None
     if task == "XLNetTextRegressor":
@@ -237,14 +237,14 @@ def label_values(task, arguments):
 
 
 def dense(ours, theirs, use_bias=True):
-    """The part of a table for a dense layer."""
+    """Make the rows of a table for a dense layer."""
     kernel = {f"{ours}/kernel": Place(f"{theirs}.weight", axes=(1, 0))}
     bias = {f"{ours}/bias": Place(f"{theirs}.bias")}
     return {**kernel, **bias} if use_bias else kernel
 
 
 def norm(ours, theirs):
-    """The part of a table for a layer norm."""
+    """Make the rows of a table for a layer norm."""
     return {
         f"{ours}/gamma": Place(f"{theirs}.weight"),
         f"{ours}/beta": Place(f"{theirs}.bias"),

@@ -1,4 +1,4 @@
-"""Writer of directories for Hugging Face's `from_pretrained`."""
+"""Writer of model directories for Hugging Face's `from_pretrained`."""
 
 import fnmatch
 import math
@@ -24,7 +24,7 @@ from xlnet_tf.weights.table import check_writable
 from xlnet_tf.weights.table import tensors
 from xlnet_tf.weights.tensor_files import WEIGHTS_FILE
 
-# Transposing copies tensors; shards of this size keep the copies small.
+# Transposed tensors are copies; shards of this size limit their memory.
 SHARD_BYTES = 512 * 2**20
 
 
@@ -32,27 +32,28 @@ _READ_AS = {"XLNetRanker": "XLNetMultipleChoice"}
 
 
 def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
-    """Write `config.json` and `model.safetensors`, or its shards.
+    """Write a model in Hugging Face's format.
 
-    The tanh form of GELU is written as "gelu_new", so that outputs are equal
-    there. Hugging Face's code has one dropout rate and ignores the additional
-    `attention_dropout` in the config.
+    The files are `config.json` and `model.safetensors`, or shards with an
+    index. The tanh form of GELU is written as "gelu_new", so that Hugging
+    Face's code computes the same outputs. That code has one dropout rate, and
+    ignores the field `attention_dropout`, which only this library reads.
 
     Args:
-        model: a backbone, or a task around one.
-        path: str or path of a directory, made if missing.
-        shard_bytes: int, largest size of one file of weights.
+        model: a backbone, or a task.
+        path: str or path of a directory, which is made if missing.
+        shard_bytes: int, maximum size of a weight file.
 
     Raises:
-        ValueError: if Hugging Face has no such head, its sizes do not fit, or
-            the directory is in the released format.
+        ValueError: if Hugging Face has no equivalent head, the sizes of the
+            model do not fit, or the directory is in the released format.
     """
     path = as_path(path)
     check_writable(model)
     if (path / RELEASED_CONFIG_FILE).exists():
         raise ValueError(
             f"{path} holds a {RELEASED_CONFIG_FILE}, which would be read "
-            "before what is written now. Choose another directory."
+            "instead of the new files. Choose another directory."
         )
     names = bert if isinstance(model.config, BertConfig) else xlnet
     values = names.config_values(model)
@@ -81,7 +82,7 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
     with written_directory(path, _is_of_a_model) as new:
         for name, shard in zip(files, shards, strict=True):
             arrays = {
-                # `.numpy()` would copy.
+                # `.numpy()` would copy the tensor.
                 key: np.asarray(tensor)
                 for key, tensor in tensors(shard)
             }
@@ -102,7 +103,7 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
 
 
 def _is_of_a_model(name):
-    """Whether a file belongs to an earlier model in the directory."""
+    """Whether a file may belong to an earlier model in the directory."""
     return (
         name in (CHECKSUMS_FILE, CONFIG_FILE)
         or name.startswith(WEIGHTS_FILE)

@@ -1,6 +1,7 @@
-"""Hugging Face's XLNet: its directories, names and config.
+"""XLNet in Hugging Face's format: tensor names and config.
 
-Attention kernels have our shapes; attention biases always belong to a layer.
+Attention kernels have the same shapes as in this library. Each layer has its
+own attention biases.
 """
 
 import re
@@ -28,8 +29,8 @@ _HEADS = re.compile(
     r"lm_loss\.|sequence_summary\.|logits_proj\.|classifier\.|qa_outputs\."
     r"|(start|end)_logits\.|answer_class\."
 )
-# From Hugging Face's class to ours; sequence classification depends on the
-# config.
+# From Hugging Face's class name to ours. The class for sequence classification
+# depends on the config and is not listed.
 _ARCHITECTURES = {
     "XLNetLMHeadModel": "XLNetPretrainer",
     "XLNetForSequenceClassification": "XLNetTextClassifier",
@@ -39,7 +40,7 @@ _ARCHITECTURES = {
     "XLNetForQuestionAnsweringSimple": "XLNetSpanClassifier",
 }
 
-# Our class -> Hugging Face's.
+# From our class name to Hugging Face's.
 _THEIR_CLASSES = {
     "XLNetTextRegressor": "XLNetForSequenceClassification",
     "XLNetMultiLabelClassifier": "XLNetForSequenceClassification",
@@ -48,7 +49,7 @@ _THEIR_CLASSES = {
 
 
 class XLNetSource(HuggingFaceSource):
-    """A directory with an XLNet; see `HuggingFaceSource`."""
+    """Source for a directory with an XLNet; see `HuggingFaceSource`."""
 
     embedding = _EMBEDDING
     noun = "an XLNet"
@@ -58,7 +59,8 @@ class XLNetSource(HuggingFaceSource):
     def config(self):
         config = XLNetConfig.from_json(self.path / CONFIG_FILE)
         if not config.untie_biases and not self._biases_are_tied(config):
-            # Hugging Face's code trains them untied, whatever the config.
+            # Hugging Face's code has biases per layer even if the config says
+            # tied.
             config = config.replace(untie_biases=True)
         return config
 
@@ -68,7 +70,7 @@ class XLNetSource(HuggingFaceSource):
                 f"{self.scope}layer.{layer}.rel_attn.{bias}"
                 for layer in range(config.num_layers)
             ]
-            # `fill` lists the missing ones.
+            # Skip missing biases here, because `fill` lists missing tensors.
             biases = [self.read(n) for n in names if n in self.shapes()]
             if not all(np.array_equal(biases[0], other) for other in biases):
                 return False
@@ -90,7 +92,7 @@ class XLNetSource(HuggingFaceSource):
             heads.append(Head("XLNetTextClassifier", arguments))
         if "classifier.weight" in shapes:
             arguments = self.class_arguments(shapes["classifier.weight"][0])
-            # Without this key Hugging Face's code uses no dropout here.
+            # Without this key, Hugging Face's code uses no dropout in the head.
             dropout = values.get("classifier_dropout") or 0.0
             heads.append(
                 Head("XLNetTokenClassifier", {**arguments, "dropout": dropout})
@@ -114,7 +116,7 @@ class XLNetSource(HuggingFaceSource):
         summary = values.get("summary_type", "last")
         return {
             # "cls_index" means the last token if no index is passed; Hugging
-            # Face's classes never pass one.
+            # Face's classes never pass an index.
             "summary": "last" if summary == "cls_index" else summary,
             "projection": bool(values.get("summary_use_proj", True)),
             "activation": _activation(values),
@@ -132,15 +134,16 @@ class XLNetSource(HuggingFaceSource):
         super().fill(model, head, strict)
 
     def is_leftover(self, name):
-        # Tied to the embedding, or part of another task.
+        # The tensor is a copy of the embedding, or part of another task's head.
         return bool(_HEADS.match(name))
 
 
 def backbone_table(scope):
-    """Hugging Face's name of every variable of a backbone.
+    """Table from a backbone's variables to Hugging Face's tensor names.
 
     Args:
-        scope: str, "transformer." in a task, "" in a backbone alone.
+        scope: str, beginning of the names: "transformer." in a task, "" in a
+            file of only a backbone.
 
     Returns:
         dict of str to Place, see `table.table_weights`.
@@ -172,10 +175,10 @@ def backbone_table(scope):
 
 
 def head_tables():
-    """Hugging Face's name of every variable of every head.
+    """Tables from the variables of each head to Hugging Face's tensor names.
 
     Returns:
-        dict of str, the name of a task, to its table.
+        dict from the name of a task to the table of its head.
     """
     sequence = {
         **dense("head/logits_dense", "logits_proj"),
@@ -200,12 +203,12 @@ def head_tables():
 
 
 def backbone_weights(backbone, scope):
-    """list of Weight of a backbone; see `backbone_table`."""
+    """List the Weights of a backbone; see `backbone_table`."""
     return table_weights(backbone, backbone_table(scope))
 
 
 def head_weights(task):
-    """list of Weight of a task's head; see `head_tables`."""
+    """List the Weights of a task's head; see `head_tables`."""
     return task_head_weights(task, head_tables())
 
 
@@ -215,22 +218,22 @@ def _activation(values):
 
 
 def config_values(model):
-    """The values of Hugging Face's `config.json` for a model.
+    """Make the contents of Hugging Face's `config.json` for a model.
 
     Args:
-        model: XLNetBackbone, or a task around one.
+        model: XLNetBackbone, or a task with such a backbone.
 
     Returns:
         dict.
 
     Raises:
-        ValueError: if heads of this width are not possible there.
+        ValueError: if N * H is not D, which Hugging Face's XLNet needs.
     """
     config = model.config
     check_width(config, "XLNet")
     activation = activation_value(config)
     is_causal = config.attention_type == "causal"
-    # Classes derived from ours are written as ours.
+    # A subclass of one of our tasks is written as that task.
     task = first_known(type(model), _THEIR_CLASSES)
     values = {
         "architectures": [_THEIR_CLASSES.get(task, "XLNetModel")],
@@ -261,15 +264,15 @@ def config_values(model):
     if config.attention_dropout != config.dropout:
         values["attention_dropout"] = config.attention_dropout
     if activation == "relu":
-        values["gelu"] = config.gelu  # unused but kept
+        values["gelu"] = config.gelu  # written so that our reader restores it
     return {**values, **_head_values(model, task)}
 
 
 def _head_values(model, task):
-    """The values of the config that describe a head.
+    """Make the config values that describe a head.
 
     Args:
-        model: XLNetBackbone, or a task around one.
+        model: XLNetBackbone, or a task with such a backbone.
         task: str, key of _THEIR_CLASSES, or None.
     """
     if task is None:

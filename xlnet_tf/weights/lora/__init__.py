@@ -1,1 +1,1 @@
-"""LoRA: dense layers with adapters, adapters of a model, files of adapters."""
+"""LoRA: dense layers with adapters, adapters of a model, adapter files."""

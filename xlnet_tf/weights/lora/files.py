@@ -1,9 +1,11 @@
-"""Files of only adapters (LoRA), with the head of a task.
+"""Adapter files: HDF5 with only the adapters (LoRA) and the head of a task.
 
-Such a file is HDF5. Its arrays are `layers/PATH/lora_kernel_a` and
-`lora_kernel_b`; `base`, a few values of the kernel of their training; and
-`heads/NAME/PATH/N`, the head of a task. Its attribute `adapters` is JSON: the
-config of the backbone, the layers with rank and alpha, the class.
+For each layer with adapters, the file has the arrays
+`layers/PATH/lora_kernel_a` and `layers/PATH/lora_kernel_b`, and
+`layers/PATH/base`, a few values of the kernel that the adapters were trained
+with. `heads/NAME/PATH/N` are the weights of the head. The attribute `adapters`
+is JSON with the config of the backbone, the layers with rank and alpha, and the
+class of the model.
 """
 
 import json
@@ -31,11 +33,11 @@ from xlnet_tf.weights.source import check_fields
 from xlnet_tf.weights.tensor_files import open_arrays
 from xlnet_tf.weights.tensor_files import written_arrays
 
-ADAPTERS_FILE = "adapters.lora.h5"  # in the directory of a preset
+ADAPTERS_FILE = "adapters.lora.h5"  # name of the file in a preset
 _SUFFIX = ".lora.h5"
 _ATTRIBUTE = "adapters"
 _BASE = "base"
-# Fields of a config that change no output of a trained model.
+# Config fields that do not change the outputs of a trained model.
 _WITHOUT_INFLUENCE = (
     "dropout",
     "attention_dropout",
@@ -44,23 +46,25 @@ _WITHOUT_INFLUENCE = (
     "reuse_length",
     "reverse_half_batch",
 )
-_NUM_VALUES = 16  # of a kernel, to recognize its weights
-# float16, a format of presets, and bfloat16 have smaller rounding errors.
+_NUM_VALUES = 16  # stored values of a kernel, to recognize the base weights
+# Tolerances for stored values by precision. float16, in which presets may be
+# stored, and bfloat16 have smaller rounding errors.
 _ROUNDING = {"float32": 2**-10, "float64": 2**-10}
 _NARROW_ROUNDING = 2**-7
 
 
 def save_adapters(model, path):
-    """Write adapters, and the head of a task, to a separate file.
+    """Write only the adapters of a model, and the head of a task, to a file.
 
     Args:
-        model: a backbone or a task, with adapters.
+        model: a backbone or a task with adapters.
         path: str or path, ending in ".lora.h5".
 
     Raises:
-        ValueError: if there are no adapters, or the path has another ending.
+        ValueError: if the model has no adapters, or the path has another
+            ending.
     """
-    import h5py  # as Keras does
+    import h5py  # imported on use, as in Keras
 
     path = as_path(path)
     if not path.name.endswith(_SUFFIX):
@@ -100,36 +104,38 @@ def save_adapters(model, path):
 
 
 def _heads(model):
-    """dict of str to layer, of a task; empty for a backbone."""
+    """Heads of a task by name, dict of str to layer; empty for a backbone."""
     if backbone_of(model) is model:
         return {}
     return model.heads(model.get_config())
 
 
 def _parts(head):
-    """dict from path, "" or ending in "/", to the head and its layers."""
+    """A head and its inner layers, by path: "" or a path that ends in "/"."""
     inner = layers_by_path(head).items()
     return {"": head, **{f"{path}/": layer for path, layer in inner}}
 
 
 def _sample(layer):
-    """float32 array of a few values of a kernel without its adapters."""
+    """Select a few values of a kernel without adapters, float32 array."""
     kernel = ops.convert_to_tensor(layer._kernel)
     values = ops.reshape(kernel, [-1])[:_NUM_VALUES]
     return ops.convert_to_numpy(ops.cast(values, "float32"))
 
 
 def load_adapters(model, path):
-    """Read a file of `save_adapters`, and switch LoRA on if it is off.
+    """Load an adapter file, and enable LoRA in the model if it is off.
 
     Args:
-        model: a backbone or a task, with the base weights of the adapters'
-            training. A task loads its head too, if the file has one.
+        model: a backbone or a task, with the base weights that the adapters
+            were trained with. A task also loads its head if the file has a
+            head.
         path: str or path.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is damaged, or has another config, head or base.
+        FileNotFoundError: if the file does not exist.
+        ValueError: if the file is damaged, or its config, head or base weights
+            do not fit the model.
     """
     path = as_path(path)
     if not path.is_file():
@@ -159,7 +165,7 @@ def load_adapters(model, path):
 
 
 def _read(path):
-    """(dict of the attribute, dict of str to array) of a file of adapters."""
+    """Read an adapter file: (dict of its attribute, dict of str to array)."""
     import h5py
 
     try:
@@ -194,7 +200,7 @@ def _read(path):
 
 
 def _check_config(path, values, config):
-    """Refuse adapters of a backbone with another computation."""
+    """Refuse adapters whose backbone config computes other outputs."""
     try:
         saved = type(config).from_dict(values).to_dict()
     except (TypeError, ValueError) as error:
@@ -207,7 +213,7 @@ def _check_config(path, values, config):
 
 
 def _check_base(path, layers, adapters, arrays):
-    """Refuse adapters that do not fit the layers or the base weights."""
+    """Refuse adapters that do not fit the model's layers or base weights."""
     for place, (rank, _) in adapters.items():
         a, b = (
             arrays[f"layers/{place}/{name}"] for name in (KERNEL_A, KERNEL_B)
@@ -238,7 +244,7 @@ def _check_base(path, layers, adapters, arrays):
 
 
 def _head_values(path, model, facts, arrays):
-    """list of (layer of a head, dict of its weights) in the file."""
+    """List (layer of a head, dict of its weights) from an adapter file."""
     stored = {
         name.removeprefix("heads/"): value
         for name, value in arrays.items()

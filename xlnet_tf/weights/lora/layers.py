@@ -1,14 +1,16 @@
-"""Dense layers with LoRA: kernel + alpha / rank * a @ b.
+"""Dense layers with LoRA: the kernel becomes kernel + alpha / rank * a @ b.
 
-https://arxiv.org/abs/2106.09685. `enable_lora` adds adapters to Keras' layers.
-The layers here differ from Keras' in three points:
+LoRA is described in https://arxiv.org/abs/2106.09685. Keras' dense layers add
+adapters by `enable_lora`. The layers here differ from Keras' layers in three
+points:
 
-- Keras adds a @ b to the kernel in every step and computes the gradient of the
-  whole kernel. Here the inputs are multiplied by a and by b: the product with
-  the frozen kernel needs only the gradient of the inputs.
-- Keras merges adapters into the kernel when it writes weights. Here files store
-  the adapters, unless `writes_merged` is set.
-- The gradient of a bias is summed in an order that is fast in XLA on a CPU.
+- Keras adds a @ b to the kernel in every step, and computes the gradient of the
+  whole kernel. Here the inputs are multiplied by a and then by b, so the frozen
+  kernel needs no gradient.
+- Keras merges adapters into the kernel when it writes weights. Here files
+  contain the adapters, unless `writes_merged` is set.
+- The gradient of a bias is summed axis by axis, which is faster in XLA on a
+  CPU.
 
 COMPATIBILITY: `_kernel` of these layers of Keras 3 is undocumented.
 """
@@ -21,31 +23,32 @@ import keras
 import numpy as np
 from keras import ops
 
-# XLA sums this many numbers at once and is slow for this many columns.
+# XLA sums windows of 32 numbers, and is slow with 1024 or more columns.
 _WINDOW, _WIDE = 32, 1024
 
-# Names in a file of weights; Keras' own names are numbers.
+# Names of arrays in a weight file; Keras' own names are numbers.
 KERNEL_A, KERNEL_B, _SCALE = "lora_kernel_a", "lora_kernel_b", "lora_scale"
-_KERNEL = "0"  # Keras' name
+_KERNEL = "0"  # Keras' name of the kernel
 
 
 class Adaptable:
-    """Mixin of both layer classes; see the module.
+    """Mixin with the adapters of both layer classes; see the module docstring.
 
     Attributes:
-        writes_merged: bool, whether files get the merged kernel. Default False.
+        writes_merged: bool, whether weight files get the merged kernel instead
+            of adapters. Default False.
     """
 
     writes_merged = False
 
     @property
     def lora_scale(self):
-        """float, alpha / rank."""
+        """Factor of the adapters' product: alpha / rank."""
         return self.lora_alpha / self.lora_rank
 
     @property
     def trainable(self):
-        """bool; a kernel with adapters always stays frozen."""
+        """Whether the layer is trainable; an adapted kernel stays frozen."""
         return keras.layers.Layer.trainable.fget(self)
 
     @trainable.setter
@@ -58,8 +61,8 @@ class Adaptable:
         """Refuse an invalid `rank` or `alpha` for `enable_lora`.
 
         Raises:
-            ValueError: if `rank` is not an integer or is beyond the kernel's
-                longest axis, or `alpha` is not a positive number.
+            ValueError: if `rank` is not an integer from 1 to the length of the
+                kernel's longest axis, or `alpha` is not a positive number.
         """
         most = max(self.kernel.shape)
         is_integer = isinstance(rank, numbers.Integral)
@@ -88,14 +91,16 @@ class Adaptable:
     def quantized_call(self, inputs, *args, **kwargs):
         if not self.lora_enabled:
             return super().quantized_call(inputs, *args, **kwargs)
-        # Keras' own product with adapters fails if the last axis of the kernel
-        # is summed. These layers have no activation.
+        # Call Keras' layer without adapters: its product with adapters fails if
+        # the product sums over the kernel's last axis. Adding the adapters'
+        # part afterwards is right, because layers with adapters have no
+        # activation.
         with self._without_adapters():
             outputs = super().quantized_call(inputs, *args, **kwargs)
         return outputs + self._adapted(inputs, outputs.dtype)
 
     def _adapted(self, inputs, dtype):
-        # Adapters are float32, even in a model of half precision.
+        # Adapters are float32 even in a model of half precision.
         return ops.cast(self.lora_scale * self.adapted(inputs), dtype)
 
     @contextlib.contextmanager
@@ -107,8 +112,9 @@ class Adaptable:
             self.lora_enabled = is_adapted
 
     def quantize(self, mode=None, type_check=True, config=None):
-        # Keras refuses subclasses of its layers, because their `call` may
-        # differ. These layers, once quantized, compute the same as Keras'.
+        # By default, Keras refuses to quantize subclasses of its layers,
+        # because their `call` may differ. Once quantized, these layers compute
+        # the same as Keras' layers.
         super().quantize(mode, type_check=False, config=config)
 
     def save_own_variables(self, store):
@@ -119,7 +125,7 @@ class Adaptable:
         with self._without_adapters():
             super().save_own_variables(values)
         if self.lora_enabled and self.writes_merged:
-            # Keras would round it to the computation's precision.
+            # Keras would round the kernel to the computation's precision.
             adapters = self.lora_kernel_a, self.lora_kernel_b
             values[_KERNEL] = _merged(self._kernel, *adapters, self.lora_scale)
         elif self.lora_enabled:
@@ -153,15 +159,15 @@ class Adaptable:
                 "Enable LoRA with the same rank and alpha."
             )
         initial = ops.convert_to_numpy(self.lora_kernel_a)
-        super().load_own_variables(values)  # sets both adapters to zeros
-        # With both at zero, neither would ever get a gradient.
+        super().load_own_variables(values)  # Keras sets both adapters to zeros
+        # If both adapters were zero, their gradients would stay zero.
         self.lora_kernel_a.assign(a if has_adapters else initial)
         if has_adapters:
             self.lora_kernel_b.assign(b)
 
 
 def _merged(kernel, a, b, scale):
-    """kernel + scale * a @ b, in the precision of the kernel."""
+    """Compute kernel + scale * a @ b, in the precision of the kernel."""
     delta = scale * ops.matmul(
         ops.convert_to_tensor(a), ops.convert_to_tensor(b)
     )
@@ -170,35 +176,36 @@ def _merged(kernel, a, b, scale):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class AdaptableDense(Adaptable, keras.layers.Dense):
-    """`keras.layers.Dense`, with adapters in files."""
+    """Version of `keras.layers.Dense` with adapters, see the module."""
 
     def product(self, inputs, kernel):
-        """Inputs times a kernel, without bias and activation."""
+        """Multiply inputs by a kernel, without bias and activation."""
         return ops.matmul(inputs, kernel)
 
     def adapted(self, inputs):
-        """Inputs times a @ b."""
+        """Multiply inputs by the adapters, a @ b."""
         inner = ops.matmul(inputs, self.lora_kernel_a)
         return ops.matmul(inner, self.lora_kernel_b)
 
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
-    """`keras.layers.EinsumDense`, with adapters in files.
+    """Version of `keras.layers.EinsumDense` with adapters, see the module.
 
-    The kernel's last axis belongs to b, all others to a.
+    Adapter b has the last axis of the kernel, and adapter a all other axes.
     """
 
     def product(self, inputs, kernel):
-        """Inputs times a kernel, without bias and activation."""
+        """Multiply inputs by a kernel, without bias and activation."""
         return ops.einsum(self.equation, inputs, kernel)
 
     def adapted(self, inputs):
-        """Inputs times a @ b.
+        """Multiply inputs by the adapters, a @ b.
 
-        For "bkd,dnh->bnkh" and r for the rank: "bkd,dnr->bnkr" by a, then
-        "bnkr,rh->bnkh" by b. For "bnqh,dnh->bqd", with a sum over the last
-        axis: "bnqh,rh->bnqr" by b, then "bnqr,dnr->bqd" by a.
+        Example, with r for the rank: "bkd,dnh->bnkh" becomes "bkd,dnr->bnkr"
+        with a, then "bnkr,rh->bnkh" with b. If the kernel's last axis is
+        summed, as in "bnqh,dnh->bqd", b comes first: "bnqh,rh->bnqr", then
+        "bnqr,dnr->bqd" with a.
         """
         operands, outputs = self.equation.split("->")
         rows, kernel = operands.split(",")
@@ -219,7 +226,7 @@ class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
 
 @ops.custom_gradient
 def _add_bias(outputs, bias):
-    """[..., rows, W] + [W], with `_sum_rows` for the bias gradient."""
+    """Add a bias [W] to [..., rows, W]; its gradient uses `_sum_rows`."""
 
     def gradient(*arguments, upstream=None):
         upstream = arguments[0] if upstream is None else upstream
@@ -231,8 +238,8 @@ def _add_bias(outputs, bias):
 def _sum_rows(tensor):
     """Sum [..., rows, W] to [W], one axis at a time.
 
-    If W is large, XLA on a CPU takes five times as long for a sum over two
-    axes. It would also merge a sum of sums into one; the addition in between
+    If W is large, XLA on a CPU takes five times as long for one sum over two
+    axes. XLA would also merge two sums into one sum; the addition between them
     prevents that.
     """
     *others, num_rows, width = tensor.shape

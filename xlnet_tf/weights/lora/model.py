@@ -1,4 +1,4 @@
-"""LoRA of a whole model: enable, describe and merge its adapters."""
+"""LoRA of a whole model: enable, describe and merge adapters."""
 
 import contextlib
 import math
@@ -11,7 +11,7 @@ from xlnet_tf.weights.lora.layers import Adaptable
 
 
 def adaptable_layers(model):
-    """dict of path to `Adaptable` layer, with adapters or not."""
+    """Layers that can have adapters: dict from path to `Adaptable` layer."""
     return {
         path: layer
         for path, layer in layers_by_path(model).items()
@@ -20,7 +20,7 @@ def adaptable_layers(model):
 
 
 def lora_layers(model):
-    """dict of path to `Adaptable` layer with adapters."""
+    """Layers with adapters: dict from path to `Adaptable` layer."""
     return {
         path: layer
         for path, layer in adaptable_layers(model).items()
@@ -29,7 +29,7 @@ def lora_layers(model):
 
 
 def adapters_of(model):
-    """dict of path to (rank, alpha)."""
+    """Adapters of a model: dict from layer path to (rank, alpha)."""
     return {
         path: (int(layer.lora_rank), float(layer.lora_alpha))
         for path, layer in lora_layers(model).items()
@@ -37,7 +37,7 @@ def adapters_of(model):
 
 
 def lora_groups(model):
-    """The adapters for files: dicts of `rank`, `alpha`, `layers`."""
+    """Describe adapters for a file: dicts of `rank`, `alpha` and `layers`."""
     groups = {}
     for path, kind in adapters_of(model).items():
         groups.setdefault(kind, []).append(path)
@@ -48,7 +48,7 @@ def lora_groups(model):
 
 
 def adapters_in(groups):
-    """dict of path to (rank, alpha), from a list of `lora_groups`."""
+    """Convert a list of `lora_groups` to a dict from path to (rank, alpha)."""
     return {
         path: (group["rank"], group["alpha"])
         for group in groups
@@ -61,12 +61,13 @@ def enable_lora(backbone, rank, names, alpha=None):
 
     Args:
         backbone: a backbone.
-        rank: int.
-        names: list of str, of layers.
-        alpha: float, or None (default) for the rank.
+        rank: int, rank of the adapters.
+        names: list of str, names of the layers that get adapters.
+        alpha: float, or None (default) to use the rank as alpha.
 
     Raises:
-        ValueError: if the backbone has adapters, or a name or number is wrong.
+        ValueError: if the backbone already has adapters, or `rank`, `alpha` or
+            a name is invalid.
     """
     if lora_layers(backbone):
         raise ValueError(
@@ -86,7 +87,10 @@ def enable_lora(backbone, rank, names, alpha=None):
 
 
 def adapt(backbone, adapters):
-    """Freeze all and add adapters: dict of path to (rank, alpha or None)."""
+    """Freeze a backbone and add adapters to some of its layers.
+
+    `adapters` is a dict from layer path to (rank, alpha or None).
+    """
     layers = adaptable_layers(backbone)
     for path, arguments in adapters.items():
         layers[path].check_adapters(*arguments)
@@ -97,7 +101,8 @@ def adapt(backbone, adapters):
             layer.trainable = False
         for path in adapters:
             layers[path].trainable = True
-        # The biases of these layers too, and the backbone's own.
+        # Also freeze the biases of layers with adapters, and weights of the
+        # backbone itself.
         for weight in backbone.weights:
             weight.trainable = False
         for path, (rank, alpha) in adapters.items():
@@ -106,7 +111,7 @@ def adapt(backbone, adapters):
 
 @contextlib.contextmanager
 def merged_when_written(model):
-    """Context in which files get the model's merged kernels."""
+    """Context in which weight files get merged kernels instead of adapters."""
     layers = lora_layers(model).values()
     for layer in layers:
         layer.writes_merged = True
@@ -118,12 +123,12 @@ def merged_when_written(model):
 
 
 def config_without_lora(config):
-    """Config of a model with merged adapters and no frozen layers.
+    """Change a config to one without adapters and frozen layers.
 
-    Heads, and models without adapters, are unchanged.
+    Entries of heads, and configs of models without adapters, are unchanged.
 
     Args:
-        config: dict of `get_config` of a backbone or a task.
+        config: dict, the result of `get_config` of a backbone or a task.
 
     Returns:
         dict.
@@ -146,12 +151,12 @@ def config_without_lora(config):
 
 
 def copy_merged(model, copy):
-    """Assign the weights of a model to a copy without adapters.
+    """Assign the merged weights of a model to a copy without adapters.
 
     Args:
-        model: a backbone or a task, with adapters or without.
-        copy: the same, with a config from `config_without_lora`. Missing layers
-            are skipped.
+        model: a backbone or a task, with or without adapters.
+        copy: model of the same class, with the config `config_without_lora`.
+            Layers that the copy lacks are skipped.
     """
     twins = {"": copy, **layers_by_path(copy)}
     with merged_when_written(model):
@@ -161,25 +166,25 @@ def copy_merged(model, copy):
 
 
 def own_values(layer):
-    """dict of str to array, a layer's own weights for files."""
+    """Read a layer's own weights as for a weight file: dict of str to array."""
     values = {}
     layer.save_own_variables(values)
     return {k: ops.convert_to_numpy(value) for k, value in values.items()}
 
 
 def kinds_of(adapters):
-    """str, the layers with adapters, from a dict of `adapters_of`."""
+    """Summarize the result of `adapters_of` for messages."""
     kinds = sorted({f"rank {r}, alpha {a:g}" for r, a in adapters.values()})
     return f"{len(adapters)} layers of {' and '.join(kinds)}"
 
 
 def num_trained(model):
-    """int, number of trained parameters."""
+    """Count the trained parameters of a model."""
     return sum(math.prod(v.shape) for v in model.trainable_variables)
 
 
 def describe_lora(model):
-    """list with a line about a model's adapters; empty without any."""
+    """Make a list with one line about the adapters; empty without adapters."""
     adapters = adapters_of(model)
     if not adapters:
         return []
