@@ -140,7 +140,8 @@ def _status_of(error):
     Args:
         error: Exception.
 
-            Returns: int, or None if the error is a bug.
+    Returns:
+        int, or None if the error is a bug.
     """
     if isinstance(error, (ValueError, TypeError, OSError, RuntimeError)):
         # Print a newline to test the pipe: Python drops a long text from the

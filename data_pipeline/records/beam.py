@@ -149,7 +149,7 @@ def _measure(file, reader):
 
     Returns:
         tuple of the file's number, the lengths of its documents, its digest,
-            and the counts of its bad text.
+        and the counts of its bad text.
     """
     number, path = file
     log = ReadLog()
