@@ -194,7 +194,9 @@ class Batches:
                 `num_rows`.
 
         Returns:
-            tf.data.Dataset of dict of str to tensor: sequences [b, T] or zzz
+            tf.data.Dataset of dict of str to tensor: sequences [b, T] or
+            [b, O, T] with `padding_mask`, 1 for real tokens, dense columns
+            [b, ...], and `row_index` int32 [b].
 
         Raises:
             ValueError: there are fewer rows than a batch needs.

@@ -1,4 +1,4 @@
-"""Compare the tokenizer of exports with the Python tokenizer, on a text.
+"""Compare the graph tokenizer of exports with the Python tokenizer.
 
 python -m data_pipeline.tokenization.agreement --tokenizer spiece.model \\
     --input 'text/*.txt'
@@ -10,7 +10,7 @@ from data_pipeline.base import command_line
 
 
 def agreement(tokenizer, texts, batch_size=256):
-    """Compare the graph with its tokenizer.
+    """Find the texts with different ids in the graph and in Python.
 
     Args:
         tokenizer: Tokenizer.
@@ -18,7 +18,7 @@ def agreement(tokenizer, texts, batch_size=256):
         batch_size: int, default 256.
 
     Returns:
-        list of int, indices of the texts with different ids.
+        list of int, indices of the texts whose ids differ.
     """
     import tensorflow as tf
 
@@ -43,17 +43,17 @@ def agreement(tokenizer, texts, batch_size=256):
 
 
 def main(argv=None):
-    """Report the lines of a text on which graph and tokenizer agree.
+    """Run the command: report the lines of a text whose ids differ.
 
     Args:
-        argv: list of str, default None for the arguments of the process.
+        argv: list of str, or None for the arguments of the process.
 
     Returns:
-        int, 0 if they agree on every line, else 1.
+        int, exit status: 0 if all lines have equal ids, else 1.
 
     Raises:
         OSError: an input cannot be read.
-        ValueError: the tokenizer cannot be used, or there is no input.
+        ValueError: the tokenizer is not valid, or there is no input.
     """
     options = _parse_arguments(argv)
     from data_pipeline.text.documents import read_documents
