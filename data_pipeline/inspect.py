@@ -105,7 +105,7 @@ def describe(directory, manifest):
         manifest: Manifest.
 
     Returns:
-        list of str, lines.
+        list of str, the lines.
     """
     length = manifest.sequence_length
     lines = [f"records    {directory}"]
@@ -147,7 +147,7 @@ def describe_sample(data):
         data: SingleRecords.
 
     Returns:
-        list of str, lines.
+        list of str, the lines.
     """
     import numpy as np
 
@@ -181,7 +181,7 @@ def describe_record(data, tokenizer, number):
         number: int, index of the record in the split.
 
     Returns:
-        list of str, lines.
+        list of str, the lines.
     """
     row = {name: value[0] for name, value in data.batch([number]).items()}
     ((shard, place),) = data.sources(number)

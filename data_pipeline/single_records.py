@@ -14,7 +14,7 @@ _THREADS = 32  # each record in a bucket takes milliseconds
 
 
 class DamagedRecord(ValueError):
-    """Error for a damaged record."""
+    """Error for a record with a wrong checksum or length."""
 
 
 class SingleRecords(PretrainingData):

@@ -67,7 +67,7 @@ def train_tokenizer(
         sentences: iterable of str, read once.
         output: path of the file to write. The write is atomic. The file
             contains its own SHA-256.
-        vocabulary_size: int, default 32000.
+        vocabulary_size: int, number of pieces. Default 32000.
         character_coverage: float from 0.98 to 1, share of all characters that
             get a piece. Default 0.99995. 0.9995 suits Chinese.
         lowercase: bool, whether to lowercase the text. Default False.
@@ -285,8 +285,8 @@ def sample(values, limit, seed=0):
 
     Args:
         values: iterable.
-        limit: int.
-        seed: int.
+        limit: int, maximum number of values.
+        seed: int, seed of the sample. Default 0.
     """
     values, draw = iter(values), random.Random(seed).random
     kept = list(itertools.islice(values, limit))

@@ -283,7 +283,7 @@ def _is_spawning(frame):
 
 
 def _files_of(frame):
-    """Names of the files of a frame and of its callers."""
+    """Yield the names of the source files of a frame and its callers."""
     while frame is not None:
         yield frame.f_code.co_filename
         frame = frame.f_back

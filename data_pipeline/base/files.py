@@ -1,4 +1,4 @@
-"""Paths, atomic writes and JSON files.
+"""Functions for paths, atomic writes and JSON files.
 
 All packages open paths with `as_path` and write files with `written_whole`.
 """
@@ -95,7 +95,7 @@ def refuse_pipe(path):
     """Refuse a pipe or device, which can be read only once.
 
     Args:
-        path: path, of `as_path`.
+        path: path from `as_path`.
 
     Raises:
         ValueError: the path is a pipe, a terminal or another device.
@@ -122,7 +122,7 @@ def check_tensorflow_reads(path, advice):
     """Refuse a path of fsspec, which TensorFlow cannot open.
 
     Args:
-        path: path, of `as_path`.
+        path: path from `as_path`.
         advice: str, a sentence for the end of the message.
 
     Raises:
@@ -349,7 +349,7 @@ def _as_dict(pairs):
 
 
 def read_json(file):
-    """Read the value of a JSON file.
+    """Read a JSON file and return its value.
 
     Raises:
         ValueError: the file is not JSON, or is longer than `MOST_JSON_BYTES`.

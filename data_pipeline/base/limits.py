@@ -133,7 +133,7 @@ _Loader.add_implicit_resolver(
 
 
 def parse_yaml(text):
-    """Parse YAML text.
+    """Parse YAML text from an untrusted source.
 
     Args:
         text: str or bytes.
@@ -161,7 +161,7 @@ def most_expanded(stored_bytes, times=_MOST_EXPANSION):
     """Largest size in bytes that a compressed file may expand to, int.
 
     Args:
-        stored_bytes: int, before decompression.
+        stored_bytes: int, size before decompression.
         times: int, the allowed factor. Small files may always expand to 64 MiB.
     """
     return max(_ALWAYS_ALLOWED, times * stored_bytes)
@@ -172,7 +172,7 @@ def check_expansion(name, stored_bytes, expanded_bytes):
 
     Args:
         name: str, name of the file.
-        stored_bytes: int, before decompression.
+        stored_bytes: int, size before decompression.
         expanded_bytes: int, size after decompression.
 
     Raises:

@@ -156,7 +156,7 @@ class Settings:
         """Return YAML text of all fields, each with its description, str.
 
         Args:
-            skip: names of fields to leave out.
+            skip: names of fields to skip.
         """
         import yaml
 

@@ -69,7 +69,7 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
             "`n_best` and `max_answer_length` must be at least 1. Received: "
             f"n_best={n_best}, max_answer_length={max_answer_length}."
         )
-    with tf.device("CPU:0"):  # GPUs hold no strings
+    with tf.device("CPU:0"):  # GPUs have no strings
         # Questions share contexts. Decode each context once.
         contexts, numbers = tf.unique(valid_utf8(contexts))
         characters = _Characters(contexts)

@@ -38,7 +38,7 @@ def check_packing(sequence_length, truncate, num_symbols=3):
         num_symbols: int, number of [SEP] and [CLS] tokens of a sequence.
 
     Raises:
-        ValueError: if a setting is out of range.
+        ValueError: a setting is out of range.
     """
     if truncate not in _LEAST_KEPT:
         raise ValueError(
@@ -81,7 +81,7 @@ def pack(
         `padding_mask`, 1 for real tokens.
 
     Raises:
-        ValueError: if a setting is out of range.
+        ValueError: a setting is out of range.
 
     Source: `convert_single_example` of the released classifier_utils.py.
     """

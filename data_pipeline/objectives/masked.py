@@ -148,7 +148,7 @@ def draw_words(state, token_ids, starts, goal):
     Words are taken in random order. A word that no longer fits is skipped.
 
     Args:
-        state: uint32 tensor [B, 1] of `hash_words`.
+        state: uint32 tensor [B, 1] from `hash_words`.
         token_ids: int32 tensor [B, T].
         starts: bool tensor [B, T], True for a token that begins a word.
         goal: int.
@@ -228,7 +228,7 @@ def corrupt(state, token_ids, is_target, vocabulary_size):
     """Replace targets by <mask> (80 %) or random tokens (10 %); keep 10 %.
 
     Args:
-        state: uint32 tensor [B, 1] of `hash_words`.
+        state: uint32 tensor [B, 1] from `hash_words`.
         token_ids: int32 tensor [B, T].
         is_target: bool tensor [B, T].
         vocabulary_size: int, V. Random tokens are never special symbols.

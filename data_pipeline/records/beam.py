@@ -167,7 +167,7 @@ def _plan_parts(measured, settings, directory):
 
     Args:
         measured: list of results of `_measure`.
-        settings: RecordSettings, resolved.
+        settings: RecordSettings with all defaults filled in.
         directory: str, where the file with the numbers of parts is written.
 
     Returns:

@@ -197,7 +197,7 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
         directory: str, where the parts are and the joined shards are written.
         built: list of BuiltPart, in order.
         tokenizer: Tokenizer.
-        settings: RecordSettings, resolved.
+        settings: RecordSettings with all defaults filled in.
         corpus: Corpus.
         bad_text: dict of counts of bad text, see ReadLog.
 

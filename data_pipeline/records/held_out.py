@@ -55,7 +55,7 @@ def numbered_parts(documents, threshold, seed):
 
     Args:
         documents: iterable of Document.
-        threshold: int of `validation_threshold`, or None.
+        threshold: int from `validation_threshold`, or None.
         seed: int.
 
     Yields:
@@ -81,7 +81,7 @@ def split_of(number, threshold, seed):
 
     Args:
         number: int, index of the document in the whole text.
-        threshold: int of `validation_threshold`, or None.
+        threshold: int from `validation_threshold`, or None.
         seed: int.
 
     Returns:

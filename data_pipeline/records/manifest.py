@@ -65,7 +65,7 @@ class Manifest:
             0: records are independent.
         permutation_length: int, number of tokens that are permuted together.
         num_predict: int, P.
-        tokens_per_target: int, K.
+        tokens_per_target: int, K of the paper.
         spans: str, one of `SPANS`.
         form: "compact", or "frozen" if permutations are drawn once and stored.
         both_directions: bool, whether the set also has backward shards.

@@ -70,7 +70,7 @@ def finished_part(directory, split, number, documents, tokenizer, settings):
         number: int, the part's number in its split.
         documents: list of Document, the text of the part.
         tokenizer: Tokenizer.
-        settings: RecordSettings, resolved.
+        settings: RecordSettings with all defaults filled in.
 
     Returns:
         BuiltPart.
@@ -228,7 +228,7 @@ def join_shards(directory, shards, most_bytes):
     """Join the shards of successive parts up to a size.
 
     Args:
-        directory: str, of the temporary files.
+        directory: str, path of the temporary files.
         shards: list of Shard in order, all of one split and direction.
         most_bytes: int, maximum size of a joined shard, or None to join no
             shards. A shard above the maximum stays unchanged.

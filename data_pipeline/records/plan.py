@@ -26,7 +26,7 @@ def make_plan(corpus, tokenizer, settings):
     Args:
         corpus: Corpus.
         tokenizer: Tokenizer.
-        settings: RecordSettings, resolved.
+        settings: RecordSettings with all defaults filled in.
 
     Returns:
         dict, JSON-serializable.
@@ -53,7 +53,7 @@ def write_plan(directory, plan, digests=None):
 
     Args:
         directory: str.
-        plan: dict of `make_plan`.
+        plan: dict from `make_plan`.
         digests: list of str, the SHA-256 of each text file. Default None,
             before the set is complete.
     """
@@ -78,8 +78,8 @@ def plan_difference(before, plan, ignored=()):
     """Describe the first difference between two plans, str or None.
 
     Args:
-        before: dict of `read_plan`, or None.
-        plan: dict of `make_plan`.
+        before: dict from `read_plan`, or None.
+        plan: dict from `make_plan`.
         ignored: names of fields to skip.
     """
     if before is None:
@@ -97,7 +97,7 @@ def changed_text(before, paths, report):
     """Describe the first text file that changed since a set was built, or None.
 
     Args:
-        before: dict of `read_plan`, the plan of the set.
+        before: dict from `read_plan`, the plan of the set.
         paths: list of str, the text files, as many as in the plan.
         report: function of the number of bytes that were compared.
     """

@@ -26,12 +26,12 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG in Linux
 def build_in_processes(
     corpus, tokenizer, settings, directory, processes, report
 ):
-    """Build all parts of a text.
+    """Build all parts of a text in several processes.
 
     Args:
         corpus: Corpus.
         tokenizer: Tokenizer.
-        settings: RecordSettings, resolved.
+        settings: RecordSettings with all defaults filled in.
         directory: str, where the parts are written.
         processes: int, number of processes. The parts do not depend on it.
         report: function of a number of bytes. Each call gives the bytes of text
@@ -101,7 +101,7 @@ def _run_jobs(jobs, tokenizer, settings, processes):
     Args:
         jobs: iterable of tuples, the first four arguments of `finished_part`.
         tokenizer: Tokenizer.
-        settings: RecordSettings, resolved.
+        settings: RecordSettings with all defaults filled in.
         processes: int.
     """
     if processes == 1:

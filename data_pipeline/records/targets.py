@@ -64,7 +64,7 @@ def sample_targets(
         reuse_length: int, length of the first half. 0: the sequence is not
             divided.
         num_predict: int, maximum number of targets per sequence.
-        tokens_per_target: int, K.
+        tokens_per_target: int, K of the paper.
         spans: "words", "subwords" or "single_words".
         is_reversed: bool, whether the tokens are in reversed order. Words are
             always found in reading order.
@@ -210,7 +210,7 @@ def sample_spans(
     Args:
         words: Words.
         goal: int, maximum number of tokens to take in a row.
-        tokens_per_target: int, K.
+        tokens_per_target: int, K of the paper.
         rng: numpy.random.Generator.
         longest_span: int, maximum number of words of a span.
 
@@ -310,7 +310,7 @@ def sample_subwords(begins, length, goal, tokens_per_target, draws):
         begins: list of int, offsets of the words in the half.
         length: int, H.
         goal: int, number of tokens to choose.
-        tokens_per_target: int, K.
+        tokens_per_target: int, K of the paper.
         draws: iterator of random floats in [0, 1).
 
     Returns:

@@ -80,11 +80,11 @@ def example_template(features):
 
 
 def frame_records(values, features):
-    """Serialize and frame records.
+    """Serialize records, with features as bytes, and add their frames.
 
     Args:
         values: dict of feature names to uint8 arrays [n, bytes of the feature].
-        features: dict of str to int, as in `example_template`.
+        features: dict, see `example_template`.
 
     Returns:
         uint8 array [n, F], the bytes of a TFRecord file.
@@ -104,7 +104,7 @@ def frame_records(values, features):
 
 
 def encode_records(values, stored):
-    """Serialize and frame records.
+    """Serialize records, with features as arrays, and add their frames.
 
     Args:
         values: dict of feature names to arrays [n, ...] with the shapes in
@@ -261,7 +261,7 @@ def example_size(features):
     """Length in bytes of the Example from `example_template`, int.
 
     Args:
-        features: dict of str to int, as in `example_template`.
+        features: dict, see `example_template`.
     """
     entries = (
         _field_size(len(name.encode()))

@@ -198,7 +198,7 @@ class Tree:
             newline: str, as in Python's `open`.
 
         Raises:
-            ValueError: the file is not UTF-8; the message names the line.
+            ValueError: the file is not UTF-8. The message names the line.
         """
         place = self.place(name)
         if is_columnar(name):
@@ -222,7 +222,7 @@ class Tree:
             names: list of str.
 
         Raises:
-            ValueError: a file is not UTF-8; the message names the line.
+            ValueError: a file is not UTF-8. The message names the line.
         """
         if isinstance(self._archive, tarfile.TarFile):
             # Read from front to back: seeking back would decompress all bytes
@@ -292,11 +292,11 @@ def _decoded(data, place, first_line=1):
 
     Args:
         data: bytes.
-        place: str, path for messages.
+        place: str, path of the file, for messages.
         first_line: int, the number of the first line.
 
     Raises:
-        ValueError: the bytes are not UTF-8; the message names the row.
+        ValueError: the bytes are not UTF-8. The message names the row.
     """
     try:
         return data.decode("utf-8-sig")
@@ -316,7 +316,7 @@ def parse_json(text, place, first_line=1):
 
     Args:
         text: str.
-        place: str, path for messages.
+        place: str, path of the file, for messages.
         first_line: int, the number of the first line.
 
     Raises:

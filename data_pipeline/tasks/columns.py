@@ -82,7 +82,7 @@ class Columns:
     Args:
         table: Table.
         task: TaskSpec.
-        columns: dict of `parse_columns`.
+        columns: dict from `parse_columns`.
         is_test: bool, whether the table may lack labels. Default False.
 
     Raises:

@@ -49,7 +49,7 @@ def check_known(kind, examples, labels):
     """Refuse examples whose class a model lacks.
 
     Args:
-        kind: str, of a TaskSpec.
+        kind: str, kind of a TaskSpec.
         examples: list of examples. Some may lack a label.
         labels: sequence of str, the classes of the model.
 
@@ -112,7 +112,7 @@ def look_alikes(kind, examples):
     last letter as one or two characters.
 
     Args:
-        kind: str, of a TaskSpec.
+        kind: str, kind of a TaskSpec.
         examples: list of examples.
 
     Returns:

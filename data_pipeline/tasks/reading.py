@@ -235,7 +235,7 @@ def is_file(path):
     """Whether a path is a single file instead of a directory or archive.
 
     Args:
-        path: as in `read_examples`.
+        path: see `read_examples`.
 
     Raises:
         FileNotFoundError: `path` does not exist.
@@ -251,7 +251,7 @@ def find_split(task, path, split, columns=None):
         task: str or TaskSpec.
         path: see `read_examples`. A single file has only the split "train".
         split: str.
-        columns: as in `read_examples`.
+        columns: see `read_examples`.
 
     Returns:
         str, path of the file or folder, or None if the split is missing. For an
@@ -334,7 +334,7 @@ def _opened(task, tree, split, columns, labels):
         task: TaskSpec.
         tree: Tree.
         split: str.
-        columns: dict of `parse_columns`.
+        columns: dict from `parse_columns`.
         labels: tuple of str, the known classes, or None for any class.
 
     Returns:

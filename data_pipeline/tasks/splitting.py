@@ -30,7 +30,7 @@ def hold_out(examples, fraction, seed):
     reports a share that is still not within a factor of two.
 
     Args:
-        examples: list of examples, all of one kind.
+        examples: list of examples of the same kind.
         fraction: float in (0, 1), share to hold out. At least one group is held
             out, and at least one group is kept for training.
         seed: int, seed of the choice. The same seed gives the same result.
@@ -99,8 +99,8 @@ def _choose(groups, classes, fraction, seed):
     Args:
         groups: list of lists of indices.
         classes: list of tuple of str, the classes of each example.
-        fraction: float, the share.
-        seed: int.
+        fraction: float, share to hold out.
+        seed: int, seed of the choice.
     """
     order = list(groups)
     random.Random(seed).shuffle(order)

@@ -33,7 +33,7 @@ def read_texts(file, path, field):
 
     Args:
         file: seekable binary file.
-        path: str, for messages.
+        path: str, path of the file, for messages.
         field: str, name of a column of strings. `a.b` is the field b of the
             column a, unless a column has the name `a.b`.
 
@@ -58,7 +58,7 @@ def read_objects(file, path, named_classes=False):
 
     Args:
         file: seekable binary file.
-        path: str, for messages.
+        path: str, path of the file, for messages.
         named_classes: bool, whether to replace class numbers by the class names
             that Hugging Face's `datasets` stores in the file.
 

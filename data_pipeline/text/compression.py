@@ -102,8 +102,8 @@ def expanded(file, stored_bytes, path):
 
     Args:
         file: binary file.
-        stored_bytes: int, before decompression.
-        path: str, for messages.
+        stored_bytes: int, size before decompression.
+        path: str, path of the file, for messages.
 
     Returns:
         binary file. Reading raises a TextError if the data is damaged, or if it

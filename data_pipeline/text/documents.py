@@ -425,7 +425,7 @@ def read_documents(
         list of str.
 
     Raises:
-        FileNotFoundError, ValueError, TextError: as from `Corpus`.
+        FileNotFoundError, ValueError, TextError: see `Corpus`.
     """
     corpus = Corpus(patterns, text_format, encoding, on_bad_text)
     for document in corpus.documents():
@@ -445,7 +445,7 @@ def stream_documents(
         Document.
 
     Raises:
-        FileNotFoundError, ValueError, TextError: as from `Corpus`.
+        FileNotFoundError, ValueError, TextError: see `Corpus`.
     """
     corpus = Corpus(patterns, text_format, encoding)
     yield from corpus.documents(ReadLog(progress))

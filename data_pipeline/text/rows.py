@@ -148,7 +148,7 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
 
     Args:
         path: str.
-        encoding: str of `lines.checked_encoding`.
+        encoding: str from `lines.checked_encoding`.
         on_bad_text: one of `lines.BAD_TEXT`.
         field: str, name of the column with the texts.
         log: ReadLog, or None.
@@ -221,7 +221,7 @@ class _LinesOfRows:
     Args:
         lines: iterator of str, lines without line ends.
         number: int, number of the line before `lines`.
-        path: str, for messages.
+        path: str, path of the file, for messages.
     """
 
     def __init__(self, lines, number, path):

@@ -15,7 +15,7 @@ def agreement(tokenizer, texts, batch_size=256):
     Args:
         tokenizer: Tokenizer.
         texts: list of str.
-        batch_size: int, default 256.
+        batch_size: int. Default 256.
 
     Returns:
         list of int, indices of the texts whose ids differ.

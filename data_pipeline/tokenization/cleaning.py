@@ -7,7 +7,7 @@ own character map and writes the result as the map of the model's normalizer. So
 SentencePiece alone gives the released ids, both in Python and in a TensorFlow
 graph.
 
-A rule matches one character, or a sequence in the model's own map. Therefore:
+A rule matches one character or a sequence in the model's own map. Therefore:
 - `str.lower` writes a sigma at the end of a word as U+03C2. If the vocabulary
   has both sigmas, `final_sigma` does this before SentencePiece. Limit: of two
   sigmas around a character such as U+2103, which decomposes into several
@@ -590,7 +590,7 @@ def split_comma(piece, encode_pieces):
 
     Args:
         piece: str.
-        encode_pieces: callable, str -> list of str: the model without the rule.
+        encode_pieces: see `DigitCommas`.
 
     Returns:
         list of str, or None if the rule does not apply.

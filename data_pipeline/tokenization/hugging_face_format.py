@@ -35,8 +35,8 @@ def to_model(values, file):
     Pieces that the original model marks as unused become ordinary pieces.
 
     Args:
-        values: dict, the content of the file.
-        file: path, for the errors.
+        values: dict, content of the file.
+        file: path, for messages.
 
     Returns:
         ModelProto.
@@ -125,8 +125,8 @@ def normalizers(values, file):
     """List the normalizers of a `tokenizer.json`, also nested normalizers.
 
     Args:
-        values: dict, the content of the file.
-        file: path, for the errors.
+        values: dict, content of the file.
+        file: path, for messages.
 
     Returns:
         list of dict with the key "type", in order.
@@ -158,8 +158,8 @@ def added_tokens(values, file):
     """List the added tokens of a `tokenizer.json`.
 
     Args:
-        values: dict, the content of the file.
-        file: path, for the errors.
+        values: dict, content of the file.
+        file: path, for messages.
 
     Returns:
         list of dict with the keys "id" and "content".

@@ -122,7 +122,7 @@ def with_accents(model_proto):
 
 
 def is_damaged(model_proto):
-    """Whether a model does not match the SHA-256 at its beginning.
+    """Whether a model does not match its SHA-256 field, bool.
 
     Args:
         model_proto: bytes.

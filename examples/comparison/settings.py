@@ -35,8 +35,8 @@ def read_settings(file):
     """Read a settings file such as compare_objectives.yaml, dict.
 
     Raises:
-        FileNotFoundError: the file does not exist. ValueError: an entry is
-            missing or not valid.
+        FileNotFoundError: the file does not exist.
+        ValueError: an entry is missing or not valid.
     """
     settings = read_file(Entries, file)
     for name, needed in NEEDED.items():

@@ -177,7 +177,7 @@ class _Lines:
         """Warn if the values of the word column are probably not words.
 
         Args:
-            place: str, path for messages.
+            place: str, path of the file, for messages.
             column: int, index of the column.
         """
         (shape, _), *_ = self._shapes.most_common(1) or [((False, 0), 0)]

@@ -28,7 +28,7 @@ def read_examples(split):
         list of TextExample.
 
     Raises:
-        ValueError: a row or a label is wrong.
+        ValueError: a row or a label is not valid.
     """
     task, table = split.task, split.table
     label_of = _label_reader(task, split.is_test)
