@@ -273,15 +273,14 @@ def _parser():
     add(
         "--tokenizer",
         required=True,
-        help="a SentencePiece model, or the directory of a model",
+        help="SentencePiece model, or directory of a model",
     )
     add("--output", required=True, help="directory of the set of records")
     add(
         "--settings",
         metavar="FILE",
-        help="JSON or YAML file with any of the settings below, or the "
-        "build.json of another set, whose text options then apply too; options "
-        "override it",
+        help="JSON or YAML file with settings, or the build.json of another "
+        "set, whose text options then apply too; options override the file",
     )
     add_text_options(add)
     add(

@@ -47,7 +47,7 @@ def parse_arguments(argv=None):
         "--seed",
         type=int,
         default=0,
-        help="seed of a run, to show targets as in its first epoch (default 0)",
+        help="seed of a run; shows the targets of its first epoch (default 0)",
     )
     add(
         "--no-verify",

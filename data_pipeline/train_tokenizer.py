@@ -206,7 +206,7 @@ def _parse_arguments(argv):
         required=True,
         nargs="+",
         metavar="GLOB",
-        help="as in build_records: paths or globs, also in buckets",
+        help="paths or globs of text, see build_records; also in buckets",
     )
     add(
         "--output",
@@ -219,8 +219,7 @@ def _parse_arguments(argv):
         type=int,
         default=32000,
         metavar="N",
-        help="number of pieces, or as many as a short text allows (default "
-        "32000)",
+        help="number of pieces; a short text may allow fewer (default 32000)",
     )
     add(
         "--character-coverage",
@@ -239,7 +238,7 @@ def _parse_arguments(argv):
         "--keep-accents",
         action="store_true",
         help="keep accents and other marks of letters, which the released "
-        "tokenizer drops; the model file records this",
+        "tokenizer removes; the model file stores this setting",
     )
     add(
         "--sentence-limit",

@@ -413,7 +413,7 @@ def add_print_config(parser):
     parser.add_argument(
         PRINT_CONFIG,
         action="store_true",
-        help="print all settings as a YAML file, and end",
+        help="print all settings as a YAML file and exit",
     )
 
 

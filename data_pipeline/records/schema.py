@@ -64,8 +64,8 @@ BATCH = {
     "factorization_rank": BatchFeature(
         "BT",
         "int32",
-        "content of i sees j iff rank j <= rank i, its query iff rank j < rank "
-        "i; -1 = context of the first half",
+        "content stream of i attends to j iff rank j <= rank i, query stream "
+        "iff rank j < rank i; -1 = context of the first half",
     ),
     "target_positions": BatchFeature(
         "BP", "int32", "in text order, 0 = padding"
@@ -76,11 +76,11 @@ BATCH = {
     "target_weights": BatchFeature(
         "BP", "float32", "1 = a target, 0 = padding"
     ),
-    "is_reversed": BatchFeature("B", "bool", "this row reads backwards"),
+    "is_reversed": BatchFeature("B", "bool", "the row is reversed"),
     "is_continuation": BatchFeature(
-        "B", "bool", "the record follows on the row's record of the step before"
+        "B", "bool", "the record continues the row's record of the step before"
     ),
-    "is_next": BatchFeature("B", "bool", "B follows on A in the text"),
+    "is_next": BatchFeature("B", "bool", "B follows A in the text"),
 }
 
 
@@ -199,9 +199,9 @@ class RecordSettings(Settings):
     sequence_length: int = setting(512, "tokens of a record", POSITIVE)
     reuse_length: int | None = setting(
         None,
-        "length of the first part of a record; memory keeps its states, and "
-        "the next record begins this many tokens later (default half; 0: "
-        "records do not overlap, and memory keeps all of their tokens)",
+        "number of first tokens of a record that memory keeps; the next record "
+        "begins this number of tokens later (default half; 0: records do not "
+        "overlap, and memory keeps all tokens)",
     )
     num_predict: int | None = setting(
         None,
@@ -217,11 +217,11 @@ class RecordSettings(Settings):
     )
     spans: str = setting(
         "words",
-        "predict spans of whole words, of subwords as released, or words one "
-        "by one",
+        "targets: spans of whole words, spans of subwords as in the release, "
+        "or single words",
         choices=SPANS,
     )
-    both_directions: bool = setting(False, "add records that read backwards")
+    both_directions: bool = setting(False, "also build reversed records")
     frozen: bool = setting(
         False,
         "draw the permutations once and store `perm_mask` and `target_mapping`",

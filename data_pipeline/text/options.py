@@ -38,7 +38,7 @@ def add_text_options(add):
         choices=TEXT_FORMATS,
         help="sentences: one per line, a blank line ends a document; running: "
         'a file is a document; jsonl: {"text": ...} per line; csv: a row is a '
-        "document (default auto: by the name of the file, or guessed)",
+        "document (default auto: by the file's name, or guessed)",
     )
     add(
         "--text-field",
@@ -54,6 +54,6 @@ def add_text_options(add):
         "--on-bad-text",
         choices=BAD_TEXT,
         help="bytes that are not text: refuse stops, replace inserts U+FFFD, "
-        "skip omits the line; replace and skip also omit broken lines of JSON, "
+        "skip skips the line; replace and skip also skip broken lines of JSON, "
         "broken rows and empty files (default refuse)",
     )

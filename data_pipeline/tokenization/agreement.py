@@ -77,7 +77,7 @@ def _parse_arguments(argv):
     parser = command_line.Parser(
         prog="python -m data_pipeline.tokenization.agreement",
         description="Check that the tokenizer of exports gives the same ids as "
-        "the one in Python.",
+        "the Python tokenizer.",
     )
     add = parser.add_argument
     add("--tokenizer", required=True, metavar="FILE", help="a spiece.model")
@@ -86,7 +86,7 @@ def _parse_arguments(argv):
         required=True,
         nargs="+",
         metavar="GLOB",
-        help="text, as in build_records",
+        help="text, see build_records",
     )
     add("--lowercase", action="store_true", help="for an uncased tokenizer")
     add(
@@ -94,7 +94,7 @@ def _parse_arguments(argv):
         type=int,
         default=5,
         metavar="N",
-        help="print at most so many lines that differ (default 5)",
+        help="print at most N lines that differ (default 5)",
     )
     return command_line.parse(parser, argv)
 

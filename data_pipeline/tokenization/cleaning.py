@@ -62,7 +62,7 @@ def preprocess(text, lowercase=False, keep_accents=False):
 
     Args:
         text: str.
-        lowercase: bool, default False.
+        lowercase: bool, whether to lowercase the text. Default False.
         keep_accents: bool, whether to keep accents. Default False. With True,
             only the model's own map changes characters.
 
@@ -159,7 +159,7 @@ def compile_cleaning(model_proto, lowercase=False):
     Args:
         model_proto: bytes, a SentencePiece model with the setting for accents.
             Its own map is applied to the result of the cleaning.
-        lowercase: bool, default False.
+        lowercase: bool, whether to lowercase the text. Default False.
 
     Returns:
         CompiledCleaning.
