@@ -1,4 +1,4 @@
-"""Data of the models: text, tokenizers, records, tasks and tf.data.
+"""Data pipeline, without models: text, tokenizers, records, tasks, tf.data.
 
 `data_pipeline.base` has the modules that all three packages share.
 

@@ -123,7 +123,7 @@ def read_settings(arguments):
 
 
 def _read_plan(file):
-    """Read the plan of a set of records, dict; None for another or no file.
+    """Read the plan of a set of records, dict, or None for another file.
 
     A plan contains the settings of a set, its input and its tokenizer.
     """

@@ -1,8 +1,8 @@
 """Batches that mix several sets of records in given shares.
 
 Each set gets some rows of the batch. A row always reads the same set, so its
-memory holds the text directly before the row's next record. If a set were drawn
-for each record, the record would not continue the text in memory.
+memory contains the text directly before the row's next record. If a set were
+drawn for each record, the record would not continue the text in memory.
 """
 
 import math

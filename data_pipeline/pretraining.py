@@ -51,7 +51,7 @@ class PretrainingData:
 
         (offset(e) + b * steps_per_epoch + s) mod N
 
-    So a row reads consecutive records, and its memory after a step holds the
+    So a row reads consecutive records, and its memory after a step contains the
     text directly before the row's next record. offset(0) is 0. The offset of a
     later epoch is drawn from (seed, e), so that each epoch skips other records.
     All random draws of an objective, such as orders and targets, depend only on
@@ -390,9 +390,10 @@ class PretrainingData:
         """Find the records of rows at a step.
 
         Returns:
-            tuple of the epoch, the index of each record in the split, and a
-            bool tensor, True for a record that continues the row's record of
-            the step before.
+            epoch: tensor, the epoch of the step.
+            index: int64 tensor, index of each record in the split.
+            is_continuation: bool tensor, True for a record that continues the
+                row's record of the step before.
         """
         epoch = step // self.steps_per_epoch
         begin = self._first_position(epoch, row)

@@ -465,7 +465,7 @@ def tell(options, work):
 
 
 def refuse_empty(parser, options, may_be_empty=()):
-    """End with a usage error if the value of an option is empty.
+    """End the process with a usage error if an option has an empty value.
 
     Args:
         parser, may_be_empty: see `parse`.

@@ -16,7 +16,7 @@ class CannotLock(Exception):
 
 @contextlib.contextmanager
 def locked(file, owner, message):
-    """Context manager that holds the lock of a file, against other processes.
+    """Context manager that locks a file against other processes.
 
     The lock also excludes processes on other machines that share the disk. The
     system releases the lock when the process ends. The context manager removes
@@ -24,8 +24,8 @@ def locked(file, owner, message):
 
     Args:
         file: local path. A missing directory is created.
-        owner: path of a file in the same directory. The name of the process
-            that holds the lock is written to it.
+        owner: path of a file in the same directory, for the name of the process
+            that holds the lock.
         message: str, end of the error's text. The text begins with the name of
             the process that holds the lock.
 

@@ -66,10 +66,11 @@ def pack_pairs(sources, targets, sequence_length, target_length, layout):
         layout: str, "xlnet" or "bert".
 
     Returns:
-        tuple of two dicts. The first has the int32 ragged tensors [B, (T)]
-        `token_ids` and `segment_ids`. The second has tensors [B, P]:
-        `target_ids` int32, `target_positions` int32, positions in the sequence,
-        and `target_weights` float32, 0 for padding.
+        sequences: dict of int32 ragged tensors [B, (T)], `token_ids` and
+            `segment_ids`.
+        targets: dict of tensors [B, P]: `target_ids` int32, `target_positions`
+            int32, positions in the sequence, and `target_weights` float32, 0
+            for padding.
     """
     sources = pack_sources(sources, sequence_length - target_length, layout)
     end = column([SEP_ID], sources.nrows())

@@ -245,9 +245,10 @@ def window_places(lengths, starts, room, stride, check_size=None):
         check_size: see `features.packing.checked_size`. Default None.
 
     Returns:
-        tuple of the indices of each window's ids among all ids, ragged int64
-        tensor [W, (room)], the text of each window, int64 tensor [W], and the
-        offset of each window in its text, int64 tensor [W].
+        places: ragged int64 tensor [W, (room)], indices of each window's ids
+            among all ids.
+        rows: int64 tensor [W], the text of each window.
+        first: int64 tensor [W], offset of each window in its text.
 
     Source: `doc_spans` of the released run_squad.
     """
@@ -272,8 +273,8 @@ def windows_of_texts(ids, room, stride, check_size=None):
         check_size: see `features.packing.checked_size`. Default None.
 
     Returns:
-        tuple of the ids of each window, ragged int32 tensor [W, (room)], and
-        the text of each window, int64 tensor [W].
+        windows: ragged int32 tensor [W, (room)], the ids of each window.
+        rows: int64 tensor [W], the text of each window.
     """
     lengths = ids.row_lengths()
     places, rows, _ = window_places(

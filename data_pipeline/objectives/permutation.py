@@ -273,9 +273,10 @@ def _blocks(sequence_length, reuse_length, permutation_length):
     """Make tensors about the blocks of a sequence.
 
     Returns:
-        tuple of a number for the hash of each position, uint32 [T]; the block
-        number of each position, shifted to the upper 32 bits, int64 [T]; and a
-        bool: whether several blocks have the same shuffle.
+        counter: uint32 [T], number of each position for the hash.
+        block: int64 [T], block number of each position, shifted to the upper 32
+            bits.
+        is_shared: bool, whether several blocks have the same shuffle.
     """
     counter, block, is_shared = [], [], False
     for half in half_lengths(sequence_length, reuse_length):

@@ -165,9 +165,9 @@ def _good_ranges(directory, shards, skipped):
     """List the ranges of records between the skipped records.
 
     Returns:
-        list of tuple: the file, the number of the range's first record in the
-        file, the index of this record in the split, the number of records. Each
-        part of the text begins a new range.
+        list of tuple: the file, the number of the first record in the file, the
+        index of this record in the split, and the number of records. Each part
+        of the text begins a new range.
     """
     skipped_in = {
         file: [bad.record for bad in bads]

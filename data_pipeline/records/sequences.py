@@ -2,7 +2,7 @@
 
 All documents form one stream of tokens. Each sequence starts `reuse_length`
 tokens after the previous sequence, for any lengths of A and B. A memory of the
-first `reuse_length` tokens of a sequence therefore holds the tokens directly
+first `reuse_length` tokens of a sequence therefore contains the tokens directly
 before the next sequence.
 
 Shapes: N tokens of the stream, S sequences, T tokens of a sequence.

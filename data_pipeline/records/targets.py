@@ -42,7 +42,7 @@ def sample_targets(
     """Sample the targets of sequences.
 
     A span has a length n from 1 to 5, drawn with a probability proportional to
-    1/n. Around each span lies a context that is `tokens_per_target` times as
+    1/n. Each span is part of a context that is `tokens_per_target` times as
     long as the span. The span begins with the first word at or after a random
     offset in the context.
 

@@ -40,10 +40,10 @@ def open_tree(path):
     """Open the files at a path.
 
     Args:
-        path: str or path-like, local or in a bucket (gs://). A directory, an
-            archive (.zip, .tar, .tar.gz, .tgz, .tar.bz2, .tar.xz), the
-            directory of a saved data set, or a single file, which may be
-            compressed (.gz, .bz2, .xz, .zst).
+        path: str or path-like, local or in a bucket (gs://). The path is a
+            directory, an archive (.zip, .tar, .tar.gz, .tgz, .tar.bz2,
+            .tar.xz), the directory of a saved data set, or a single file. A
+            single file may be compressed (.gz, .bz2, .xz, .zst).
 
     Returns:
         Tree. `is_file` is True for a single file.

@@ -75,9 +75,9 @@ class Columns:
     The first row is a header if it contains a usual name of the task or a name
     from the user, or if it numbers all columns from 0. A number from the user
     does not count as a name, because a label in the first row may be equal to
-    the number. If the user gives all columns by number, a header must have a
-    usual name in each of these columns, because a text or a label may be equal
-    to a usual name. Without a header, indices select the columns.
+    it. If the user gives all columns by number, a header must have a usual name
+    in each of these columns. A single usual name may be a text or a label.
+    Without a header, indices select the columns.
 
     Args:
         table: Table.

@@ -134,11 +134,11 @@ def read_examples(
 
     Args:
         task: str or TaskSpec.
-        path: str or path-like, local or in a bucket. A directory in the
-            published layout (the folder of the task or the parent of this
-            folder), an archive of such a directory (.zip, .tar, .tar.gz,
-            .tar.xz), or a single file, which may be compressed (.gz, .bz2,
-            .xz). A single file is read as the split, whatever its name is.
+        path: str or path-like, local or in a bucket. The path is a directory in
+            the published layout (the folder of the task or its parent), an
+            archive of such a directory (.zip, .tar, .tar.gz, .tar.xz), or a
+            single file. A single file may be compressed (.gz, .bz2, .xz). A
+            single file is read as the split, whatever its name is.
         split: "train", "dev" or "test". For MNLI also "dev_mismatched" or
             "test_mismatched". Only test splits may lack labels.
         columns: the columns to read, as a str such as "text=review,label=stars"

@@ -24,11 +24,11 @@ lines separate blocks. The guess is "sentences" if blocks have at least two
 lines on average and at least 4 of 5 lines end like a sentence. Otherwise the
 guess is "running".
 
-If the first line of a file is a tag such as `<doc id="1">`, every line with
-this tag or its end tag (`</doc>`) ends a document and is not part of the text.
-A line above 800,000 characters is divided into several lines. A line of jsonl
-or a row may have at most 64 million characters, because the whole document is
-held in memory.
+The first line of a file may be a tag such as `<doc id="1">`. Then every line
+with this tag or its end tag (`</doc>`) ends a document and is not part of the
+text. A line above 800,000 characters is divided into several lines. A line of
+jsonl or a row may have at most 64 million characters, because the whole
+document is held in memory.
 """
 
 import collections
@@ -68,8 +68,8 @@ _HEAD_CHARACTERS = 1 << 16
 # evenly spaced.
 _HEADS = 256
 _LINE_ENDS_SENTENCE = re.compile(r"[.!?…。！？][\"'”’»)\]」』]*$")
-# Characters per sentence end. Above this number, a warning says that few ends
-# are found.
+# Characters per sentence end. Above this number, a warning reports that few
+# ends are found.
 _LONG_SENTENCES = 400
 # Beginning of a JSON file: an object, or an array of objects or of strings.
 _JSON = re.compile(r'(\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:|\[\s*"')

@@ -282,8 +282,9 @@ def _csv_rows(path, header, lines, field, separator):
         separator: str, or None to find the separator in the header.
 
     Returns:
-        tuple of the reader of rows, the list of column names, and a bool:
-        whether quotes are part of the text.
+        rows: the reader of rows.
+        names: list of str, the names of the columns.
+        is_tsv: bool, whether quotes are part of the text.
     """
     is_tsv = separator is None and plain_name(path.lower()).endswith(".tsv")
     quoting = csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL

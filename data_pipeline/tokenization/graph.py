@@ -424,7 +424,7 @@ def _sentencepiece(model_proto):
 
 
 class _NamedModel(sentencepiece_tokenizer._SentencepieceModelResource):
-    """SentencePiece model that outlives its kernel, by a name.
+    """SentencePiece model with a name, so that it outlives its kernel.
 
     In TensorFlow Text, the kernel that made the model owns the model.
     TensorFlow deletes all kernels when a random seed is set

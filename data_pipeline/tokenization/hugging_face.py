@@ -4,13 +4,13 @@ A directory may have our format, the released format or Hugging Face's format.
 From Hugging Face's `tokenizer.json` we rebuild the SentencePiece model, so that
 the ids are the same as in the released preprocessing.
 
-Hugging Face's own tokenizer gives other ids for commas after digits, symbols in
-a text, marks that do not combine, control characters that Python counts as
-blanks, and pieces with equal scores. With other vocabularies, the ids also
-differ for Hangul and for a Greek sigma at the end of a word. If accents are
-kept, Hugging Face's tokenizer still removes accents after a character that its
-table replaces, such as U+2460. tests/slow/peers/test_transformers.py has an
-example of each difference.
+Hugging Face's own tokenizer gives other ids in some cases. The cases are commas
+after digits, symbols in a text, marks that do not combine, control characters
+that Python counts as blanks, and pieces with equal scores. With other
+vocabularies, the ids also differ for Hangul and for a Greek sigma at the end of
+a word. If accents are kept, Hugging Face's tokenizer still removes accents
+after a character that its table replaces, such as U+2460.
+tests/slow/peers/test_transformers.py has an example of each difference.
 """
 
 import json

@@ -54,11 +54,11 @@ class Parts(typing.NamedTuple):
 
 
 class Sources(typing.NamedTuple):
-    """Origin of each of n pieces of texts in the pieces of chunks.
+    """Chunk pieces that form each piece of a text.
 
     Attributes:
-        firsts, lasts: int64 [n], indices of the first and last chunk piece that
-            form a piece, among all K pieces.
+        firsts, lasts: int64 [n], indices of the first and last chunk piece of
+            each of n text pieces, among all K chunk pieces.
     """
 
     firsts: tf.Tensor
