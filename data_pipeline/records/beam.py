@@ -107,7 +107,7 @@ class Builder:
 
 
 class _Work(typing.NamedTuple):
-    """Input of the workers besides the text; a temporary `directory`."""
+    """Input of the workers besides the text."""
 
     directory: str
     tokenizer: typing.Any

@@ -13,8 +13,9 @@ from data_pipeline.text.documents import PART_CHARACTERS
 from data_pipeline.text.documents import PartPlanner
 
 _HASHES = 1 << 64
-# Upper bound of the average number of characters per token in any language. A
-# text with this many characters per token of a sequence always fills it.
+# Upper bound of the average number of characters per token, in any language. A
+# text with at least this number of characters per token of a sequence fills the
+# sequence.
 _MOST_CHARACTERS_OF_A_TOKEN = 8
 
 
@@ -105,7 +106,7 @@ def validation_threshold(documents, settings):
         settings: RecordSettings.
 
     Returns:
-        int or None.
+        int, or None to hold out no documents.
 
     Raises:
         ValueError: the text is a single document that is too short to divide.

@@ -134,7 +134,7 @@ def _run_jobs(jobs, tokenizer, settings, processes):
         ) from None
     finally:
         alive.close()
-        # Wait here, because a worker must not write after the temporary files
+        # Wait for the workers, which must not write after the temporary files
         # are removed.
         executor.shutdown(cancel_futures=True)
         lifeline.close()
@@ -147,7 +147,7 @@ def _start_worker(tokenizer, settings, lifeline):
     # Ctrl-C reaches all processes of the group, but only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # On Linux, a worker ends at once with its parent, so that no worker writes
-    # to the next build. The thread below alone may wait long until a library
+    # to the next build. The thread below may have to wait long until a library
     # returns.
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)

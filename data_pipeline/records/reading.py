@@ -344,7 +344,7 @@ def check_service(address):
         # The last two classes stand for a wrong port and a wrong name.
         except (OSError, OverflowError, UnicodeError) as error:
             if time.monotonic() < end and isinstance(error, OSError):
-                time.sleep(0.2)  # the service may still start
+                time.sleep(0.2)  # the service may be starting
                 continue
             raise ConnectionError(
                 f"no tf.data service answers at {address}: {error}. Start its "

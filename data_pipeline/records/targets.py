@@ -203,9 +203,9 @@ def sample_spans(
 ):
     """Sample spans of whole words, in reading order, in all rows at once.
 
-    A span of n words has a context of n `tokens_per_target` times the average
-    length of a word in the row. So the contexts cover a half to its end, for
-    any number of pieces per word.
+    The context of a span has, per word of the span, `tokens_per_target` times
+    the average length of the row's words. So the contexts cover a half to its
+    end, for any number of pieces per word.
 
     Args:
         words: Words.

@@ -16,7 +16,7 @@ from data_pipeline.text.lines import BYTE_ORDER_MARK
 _LABEL_ROLES = ("label", "relevance", "target")
 _TEXT_ROLES = ("text", "text_pair")
 _LONGEST_NAME = 40  # characters of a column name or class
-_NAME_ROWS = 20  # rows to judge whether the first is a header
+_NAME_ROWS = 20  # rows that decide about a header
 _GUESS_ROWS = 5000  # rows to base a guess on
 _MOST_CLASSES = 200
 _DIVIDED = re.compile("[,;\t]").split
@@ -76,7 +76,7 @@ class Columns:
     from the user, or if it numbers all columns from 0. A number from the user
     does not count as a name, because a label in the first row may be equal to
     it. If the user gives all columns by number, a header must have a usual name
-    in each of these columns. A single usual name may be a text or a label.
+    in each of these columns. One usual name alone may be a text or a label.
     Without a header, indices select the columns.
 
     Args:

@@ -167,7 +167,7 @@ def read_examples(
 
 
 def _read(task, path, split, columns, labels=None):
-    """Read the examples of a split, with known classes in `labels`."""
+    """Read the examples of a split. `labels` are the known classes or None."""
     return _open(task, path, split, columns, labels).examples()
 
 
@@ -436,7 +436,7 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
     # example.
     labels = labels_of(task, train)
     _warn_of_labels(task, train, labels)
-    if task.kind == "multi_label":  # known names stay whole
+    if task.kind == "multi_label":  # do not split known names
         task = dataclasses.replace(task, labels=labels)
     if evaluation is not None:
         splits = _to_evaluate(task, evaluation, columns, labels)

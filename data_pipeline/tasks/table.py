@@ -290,7 +290,7 @@ def _csv_rows(lines, place, separator, before=0):
 
 
 def _separator(lines):
-    """Find the separator of a CSV; without one in the first row, a comma.
+    """Find the separator of a CSV, by default a comma.
 
     Args:
         lines: iterator of str.

@@ -15,16 +15,16 @@ from data_pipeline.text.files import count_bad_text
 
 # Choices for bytes that are not text, broken lines of JSON and empty files.
 BAD_TEXT = ("refuse", "replace", "skip")
-# The mark may be at the beginning of a file, or inside a file that was joined
-# from several files.
+# A byte order mark may be at the beginning of a file, or inside a file that was
+# joined from several files.
 BYTE_ORDER_MARK = "\ufeff"
 
-# Placeholder for bytes that are not text. Decoded text never contains this
-# character, a lone surrogate.
+# Placeholder for bytes that are not text. It is a lone surrogate, which decoded
+# text never contains.
 _MARK = "\udfff"
 _NUL = "\0"
-# Characters to search for in the lines. The search begins after a chunk that
-# contains such a character.
+# Characters to search for in lines, once a chunk of the file contains the
+# character.
 _ODD = (_NUL, BYTE_ORDER_MARK)
 # Text that is otherwise correct may contain single NULs.
 _BINARY_SHARE = 0.25

@@ -29,7 +29,8 @@ _SEPARATOR_LINE = re.compile(
 # Error messages of `csv` for a quote that is never closed: the field then
 # extends to the end of the file, or to the maximum length of a field.
 _NOT_CLOSED = ("unexpected end of data", "field larger than")
-_MOST_READ_AGAIN = 10_000_000  # lines; take some seconds
+# Maximum number of lines to read again, which takes some seconds.
+_MOST_READ_AGAIN = 10_000_000
 
 
 def read_json_lines(path, encoding, on_bad_text, field, log=None):
@@ -197,7 +198,7 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
                 return
             elif row == names:
                 count_bad_text(log, "repeated_headers")
-            elif row and _has_text(row[place], log):  # skip a blank line
+            elif row and _has_text(row[place], log):  # else a blank line
                 if is_tsv and QUOTED.fullmatch(row[place]):
                     count_bad_text(log, "quoted_texts")
                 yield row[place]
