@@ -144,8 +144,8 @@ def _status_of(error):
         int, or None if the error is a bug.
     """
     if isinstance(error, (ValueError, TypeError, OSError, RuntimeError)):
-        # Print a newline to test the pipe: Python drops a long text from the
-        # buffer when writing fails.
+        # Print a newline to test the pipe: after a failed write, Python may
+        # have dropped the text from the buffer.
         if isinstance(error, BrokenPipeError) and _is_unread("\n"):
             return 141
         print_notes(f"error: {_message(error)}")
@@ -258,7 +258,7 @@ _signals = None  # of the running command
 def take_signal():
     """Return the signal received so far, for a caller with its own handlers.
 
-    That signal no longer interrupts the command.
+    The signal is forgotten and no longer interrupts the command.
 
     Returns:
         int, number of the signal, or None if there was none.
@@ -331,7 +331,7 @@ def _is_unread(more=""):
 def _told_of_tensorflow(error):
     """Message for TensorFlow's read and write errors, or None for other errors.
 
-    TensorFlow has its own error classes. We compare texts first because not
+    TensorFlow has its own error classes. Texts are compared first, because not
     every command imports TensorFlow.
     """
     if "File system scheme" in str(error):

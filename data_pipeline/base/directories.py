@@ -22,13 +22,13 @@ from data_pipeline.base.outputs import check_directory
 def written_directory(path, is_replaced):
     """Context manager that replaces the model in a directory.
 
-    Files that do not belong to a model stay. The `SHA256SUMS` of the written
+    Files that do not belong to a model stay. A `SHA256SUMS` of the written
     files is added.
 
-    Some directories cannot be renamed: in a bucket, a mount point, the working
-    directory, or a directory with other folders. Such a directory is written
-    file by file. Its checksums are written first, so that readers notice an
-    unfinished directory.
+    Some directories cannot be renamed: directories in a bucket, mount points,
+    the working directory, and directories with other folders. Such a directory
+    is written file by file. Its checksums are written first, so that readers
+    notice an unfinished directory.
 
     Args:
         path: path of a directory. It is created if it does not exist.

@@ -92,7 +92,7 @@ def with_home(path):
 
 
 def refuse_pipe(path):
-    """Refuse a pipe or device, which can be read only once.
+    """Refuse a pipe or a device, because it can be read only once.
 
     Args:
         path: path from `as_path`.
@@ -136,7 +136,7 @@ def check_tensorflow_reads(path, advice):
 
 
 def _tensorflow_knows(scheme):
-    """Whether TensorFlow can open a scheme, bool; packages may add schemes."""
+    """Whether TensorFlow is imported and can open a scheme, bool."""
     tensorflow = sys.modules.get("tensorflow")
     return tensorflow is not None and (
         scheme in tensorflow.io.gfile.get_registered_schemes()
@@ -168,11 +168,11 @@ def local_copy(path):
 def written_whole(path, replace_directory=False):
     """Context manager for an atomic write of a file or directory.
 
-    The block writes to a temporary path, which is then renamed to `path`. If
-    the block fails, `path` keeps its old content. If two processes write at
-    once, the result is complete and comes from one process. The data is flushed
-    to the disk before the rename, so even a power loss leaves either the old or
-    the new content.
+    The `with` block writes to a temporary path, which is then renamed to
+    `path`. If the block fails, `path` keeps its old content. If two processes
+    write at once, the result is complete and comes from one process. The data
+    is flushed to the disk before the rename, so even a power loss leaves either
+    the old or the new content.
 
     For files that belong together, enter their contexts in one
     `contextlib.ExitStack`. All files are then written before the first rename,
@@ -259,7 +259,7 @@ def is_of_full_disk(error):
     """Whether an error reports a full disk or an exceeded quota, bool.
 
     Args:
-        error: Exception. The message decides for the classes of libraries.
+        error: Exception. For error classes of libraries, the message decides.
     """
     numbers = (errno.ENOSPC, errno.EDQUOT)
     return getattr(error, "errno", None) in numbers or any(

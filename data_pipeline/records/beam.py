@@ -55,7 +55,7 @@ class Parts(typing.NamedTuple):
     lasts: dict
 
     def find(self, number, seed):
-        """Find the split and the number in this split of a document's part."""
+        """Find a document's part: its split and its number in the split."""
         split = held_out.split_of(number, self.threshold, seed)
         return split, int(np.searchsorted(self.lasts[split], number))
 

@@ -148,7 +148,7 @@ class Answer(typing.NamedTuple):
 
 
 class QuestionExample(typing.NamedTuple):
-    """Question about a context, with its answers."""
+    """Question about a context, with its answers, if it has any."""
 
     id: str
     context: str

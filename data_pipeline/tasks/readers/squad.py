@@ -183,7 +183,7 @@ def _is_flat(row):
 
 
 def _example(article, paragraph, question, file):
-    """Make a QuestionExample; also return the number of skipped answers."""
+    """Make a QuestionExample and count the skipped answers."""
     is_impossible = bool(question.get("is_impossible", False))
     given = () if is_impossible else _answers(question) or ()
     texts = [
