@@ -1,9 +1,9 @@
-"""Text -> TFRecord -> tf.data, without the model.
+"""Data pipeline, without models: text, tokenizers, records, tasks, tf.data.
 
-`data_pipeline.base` is the ground floor of all three packages.
+`data_pipeline.base` has the modules that all three packages share.
 
-The names in `__init__.pyi` are imported on first use, so that `--help` of the
-commands loads neither SentencePiece nor TensorFlow.
+The names in `__init__.pyi` are imported on first use. So a command with
+`--help` loads neither SentencePiece nor TensorFlow.
 """
 
 import lazy_loader

@@ -1,6 +1,7 @@
-"""Build record shards from text: `python -m data_pipeline.build_records`.
+"""Build records from text: `python -m data_pipeline.build_records`.
 
-This module only reads options; see `data_pipeline.records.build`.
+This module reads the options and prints the results. The build itself is in
+`data_pipeline.records.build`.
 """
 
 import argparse
@@ -27,15 +28,16 @@ from data_pipeline.tokenization.symbols import UNKNOWN
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
 _UNKNOWN_WARNING = 0.01
-# Difference of the share of held-out records above which a build warns.
+# Difference between requested and real share of held-out records that causes a
+# warning.
 _FAR_OFF = 0.1
 
 
 def main(argv=None):
-    """Build a set of records from the command line.
+    """Run the command: build a set of records.
 
     Args:
-        argv: list of str, or None for `sys.argv`.
+        argv: list of str, or None for the arguments of the process.
 
     Returns:
         int, the exit status.
@@ -103,7 +105,7 @@ def main(argv=None):
 
 
 def _take_text_options(arguments):
-    """Use the text options of a given plan; options win."""
+    """Fill in the text options from a plan; given options have precedence."""
     plan = _read_plan(arguments.settings) or {}
     planned = {name: plan[name] for name in TEXT_DEFAULTS if name in plan}
     fill_text_options(arguments, planned)
@@ -112,7 +114,7 @@ def _take_text_options(arguments):
 
 
 def read_settings(arguments):
-    """RecordSettings from a file and the options of a command; options win."""
+    """Make RecordSettings from a file and options; options have precedence."""
     plan = _read_plan(arguments.settings)
     if plan is None:
         return schema.RecordSettings.read(arguments.settings, arguments)
@@ -121,9 +123,9 @@ def read_settings(arguments):
 
 
 def _read_plan(file):
-    """Plan of a set of records, dict; None for a settings file or no file.
+    """Read the plan of a set of records, dict, or None for another file.
 
-    Besides settings, a plan holds the set's input and tokenizer.
+    A plan contains the settings of a set, its input and its tokenizer.
     """
     from data_pipeline.records.plan import PLAN
 
@@ -158,7 +160,7 @@ def _summary(manifest, warnings, output, was_complete):
 
 
 def _warnings(manifest, tokenizer, settings):
-    """Lines about possible faults of a set, list of str."""
+    """List the warnings about a set of records, list of str."""
     from data_pipeline.tokenization.cleaning import accents_note
 
     totals = manifest.totals
@@ -172,7 +174,7 @@ def _warnings(manifest, tokenizer, settings):
 
 
 def _unknown_warning(totals, tokenizer):
-    """Warning about text outside of the tokenizer's vocabulary, str."""
+    """Warning about text that the vocabulary lacks, str or ""."""
     written = totals.get("written_unknown", 0)
     tokens_each = tokenizer.encode(UNKNOWN).count(UNKNOWN_ID)
     other_unknown = totals["unknown_tokens"] - written * tokens_each
@@ -194,14 +196,14 @@ def _unknown_warning(totals, tokenizer):
 
 
 def _has_capitals(tokenizer):
-    """Whether a piece has a capital letter, or the script has none, bool."""
+    """Whether the vocabulary has the script's capital letters, if any, bool."""
     pieces = map(tokenizer.id_to_piece, range(tokenizer.vocabulary_size))
     letters = "".join(pieces)
     return letters.lower() != letters or letters.upper() == letters
 
 
 def _few_targets_warning(manifest):
-    """Warning about records with few targets, str."""
+    """Warning about records with few targets, str or ""."""
     if "targets" not in manifest.totals:
         return ""
     num_records = sum(map(manifest.num_records, manifest.splits))
@@ -215,11 +217,11 @@ def _few_targets_warning(manifest):
 
 
 def _long_sentences_warning(manifest):
-    """Warning about sentences so long that B seldom follows on A, str."""
+    """Warning about sentences that are too long for A and B, str or ""."""
     totals = manifest.totals
     mean = totals["tokens"] / max(1, totals["sentences"])
     room = manifest.sequence_length - manifest.reuse_length - 3
-    # Then B follows on A in a fifth of the pairs, instead of a half.
+    # Above this limit B follows A in a fifth of the pairs, instead of a half.
     if mean <= 2 * room:
         return ""
     text = (
@@ -239,7 +241,7 @@ def _long_sentences_warning(manifest):
 
 
 def _held_out_warning(manifest, asked):
-    """Warning about far more or less held-out text than requested, str."""
+    """Warning about far more or less held-out text than requested, or ""."""
     records = {x: manifest.num_records(x) for x in manifest.splits}
     share = records.get("validation", 0) / sum(records.values())
     if abs(share - asked) < _FAR_OFF:
@@ -271,15 +273,14 @@ def _parser():
     add(
         "--tokenizer",
         required=True,
-        help="a SentencePiece model, or the directory of a model",
+        help="SentencePiece model, or directory of a model",
     )
     add("--output", required=True, help="directory of the set of records")
     add(
         "--settings",
         metavar="FILE",
-        help="JSON or YAML file with any of the settings below, or the "
-        "build.json of another set, whose text options then apply too; options "
-        "override it",
+        help="JSON or YAML file with settings, or the build.json of another "
+        "set, whose text options then apply too; options override the file",
     )
     add_text_options(add)
     add(
@@ -312,7 +313,7 @@ def _parser():
 
 
 def command():
-    """Entry point of the console script."""
+    """Entry point of the console script of this module."""
     return command_line.run(main)
 
 

@@ -1,14 +1,14 @@
-"""Options of every tf.data dataset of this project."""
+"""Options of all tf.data datasets of this project."""
 
 import tensorflow as tf
 
 
 def dataset_options(is_sharded=True):
-    """tf.data options without autotuning.
+    """Return tf.data options without autotuning.
 
     In TensorFlow 2.20, tf.data's autotuning thread can miss its cancellation.
-    An iterator that ends after 40 seconds may then wait for 40 more. This also
-    applies to the iterator of every evaluation. Without autotuning,
+    An iterator that ends after 40 seconds may then wait for 40 more seconds.
+    The iterators of evaluations have this problem too. Without autotuning,
     `tf.data.AUTOTUNE` means one parallel call per core.
 
     Args:

@@ -1,10 +1,11 @@
-"""Show and verify the contents of records: `python -m data_pipeline.inspect`.
+"""Show and verify records: `python -m data_pipeline.inspect`.
 
     python -m data_pipeline.inspect RECORDS --record 7
 
-This prints counts and settings of the set, shares over some records, and one
-record as text with its targets in the order of prediction. It also verifies the
-checksums of all shards. The exit status is 1 if a shard is damaged.
+This command prints counts and settings of the set, statistics over some
+records, and one record as text with its targets in the order of prediction. It
+also verifies the checksums of all shards. The exit status is 1 if a shard is
+damaged.
 """
 
 import sys
@@ -12,14 +13,14 @@ import sys
 from data_pipeline.base import command_line
 from data_pipeline.base.settings import SEED
 
-# Shares are computed over this many records, spread over the set.
+# Number of records for the statistics, spread evenly over the split.
 _SAMPLE = 1000
 _AT_ONCE = 100
 _MOST_DAMAGED = 20
 
 
 def parse_arguments(argv=None):
-    """Options of the command."""
+    """Parse the options of the command."""
     from data_pipeline.records.schema import SPLITS
 
     parser = command_line.Parser(
@@ -46,7 +47,7 @@ def parse_arguments(argv=None):
         "--seed",
         type=int,
         default=0,
-        help="seed of a run, to show targets as in its first epoch (default 0)",
+        help="seed of a run; shows the targets of its first epoch (default 0)",
     )
     add(
         "--no-verify",
@@ -58,10 +59,10 @@ def parse_arguments(argv=None):
 
 
 def main(argv=None):
-    """Run the command; see the module's docstring.
+    """Run the command, see the docstring of the module.
 
     Returns:
-        int, 0, or 1 if a shard is damaged.
+        int, the exit status: 1 if a shard is damaged, else 0.
     """
     options = parse_arguments(argv)
     if not SEED.holds(options.seed):
@@ -89,7 +90,7 @@ def main(argv=None):
     except DamagedRecord:
         if not options.verify:
             raise
-        lines = []  # damaged shards are listed below
+        lines = []  # `_verify` lists the damaged shards
     command_line.print_lines(*lines)
     if not options.verify:
         return 0
@@ -97,14 +98,14 @@ def main(argv=None):
 
 
 def describe(directory, manifest):
-    """Counts and settings of a set.
+    """Describe the counts and settings of a set of records.
 
     Args:
         directory: str or path.
         manifest: Manifest.
 
     Returns:
-        list of str, lines.
+        list of str, the lines.
     """
     length = manifest.sequence_length
     lines = [f"records    {directory}"]
@@ -140,13 +141,13 @@ def describe(directory, manifest):
 
 
 def describe_sample(data):
-    """Targets, unknown tokens and second segments of some records.
+    """Describe statistics of some records: targets, unknown tokens, pairs.
 
     Args:
         data: SingleRecords.
 
     Returns:
-        list of str, lines.
+        list of str, the lines.
     """
     import numpy as np
 
@@ -155,7 +156,7 @@ def describe_sample(data):
     count = min(_SAMPLE, data.num_records)
     chosen = np.linspace(0, data.num_records - 1, count).astype(int)
     statistics = []
-    # In parts, since stored masks take a megabyte per record.
+    # Read in parts, because stored masks take a megabyte per record.
     for part in np.array_split(chosen, -(-count // _AT_ONCE)):
         batch = data.batch(part)
         targets = batch["target_weights"].sum(axis=1)
@@ -172,7 +173,7 @@ def describe_sample(data):
 
 
 def describe_record(data, tokenizer, number):
-    """Describe one record: its text by segments, and its targets.
+    """Describe one record: the text of its segments and its targets.
 
     Args:
         data: SingleRecords.
@@ -180,7 +181,7 @@ def describe_record(data, tokenizer, number):
         number: int, index of the record in the split.
 
     Returns:
-        list of str, lines.
+        list of str, the lines.
     """
     row = {name: value[0] for name, value in data.batch([number]).items()}
     ((shard, place),) = data.sources(number)
@@ -200,13 +201,13 @@ def describe_record(data, tokenizer, number):
 
 
 def _targets(row, tokenizer):
-    """Lines about a record's targets, in the order of their steps."""
+    """Format the targets of a record in the order of prediction, as lines."""
     weights = row["target_weights"] > 0
     ids = row["target_ids"][weights]
     positions = row.get("target_positions")
     if "target_mapping" in row:  # stored permutations
         positions = row["target_mapping"].argmax(axis=-1)
-    if positions is None:  # every token predicts the next
+    if positions is None:  # next-token targets
         return [f"  {len(ids)} targets, each behind its own token"]
     positions = positions[weights]
     ranks = row.get("factorization_rank")

@@ -1,9 +1,8 @@
-"""Several sets of records in one batch, in shares.
+"""Batches that mix several sets of records in given shares.
 
-A row of the batch always reads the same set, so its memory holds the text in
-front of its next record, as with a single set. Sets are mixed by dividing the
-rows of the batch. If a set were drawn for each record, the record would not
-continue the text in memory.
+Each set gets some rows of the batch. A row always reads the same set, so its
+memory contains the text directly before the row's next record. If a set were
+drawn for each record, the record would not continue the text in memory.
 """
 
 import math
@@ -17,7 +16,7 @@ from data_pipeline.pretraining import PretrainingData
 from data_pipeline.records.reading import checked_rows
 from data_pipeline.records.reading import without_autograph
 
-# Settings that mixed sets must share; their draws and texts may differ.
+# Settings that mixed sets must share. Seeds and texts may differ.
 _SHARED = (
     "sequence_length",
     "reuse_length",
@@ -26,43 +25,44 @@ _SHARED = (
     "both_directions",
     "form",
 )
-# Otherwise sets of equal seeds would draw equal orders for equal record
-# numbers.
+# Distance between the seeds of the sets. With equal seeds, records with equal
+# numbers would have equal orders.
 _SEEDS_APART = 0x9E3779B1
 
 
 class MixedPretrainingData:
-    """Batches whose rows are divided among several sets of records.
+    """Pretraining batches whose rows are divided among several sets of records.
 
-    The first rows of the global batch read the first set, and so on. The rows
-    of a set are a `PretrainingData` of their own, with its own epochs: a batch
-    depends on (seed, step) alone. A small set begins again before a large one
-    has ended.
+    The first rows of the global batch read the first set, the next rows the
+    second set, and so on. The rows of each set have their own `PretrainingData`
+    with its own epochs, so a batch depends only on (seed, step). A small set
+    starts its next epoch before a large set does.
 
     Args:
-        directories: list of paths of sets of `build_records`.
-        batch_size: int, B, over all workers and replicas, at least the number
-            of sets.
-        weights: list of positive numbers, the share of each set in a batch;
-            None: in proportion to their records, so that all epochs end at
-            about the same step. Shares are rounded to whole rows, at least
-            one per set.
-        seed: int, of the first set; the seeds of the others follow from it.
-        **options: see PretrainingData; the same for all sets.
+        directories: list of paths, each the output of `build_records`.
+        batch_size: int, B, rows of all workers and replicas together. At least
+            the number of sets.
+        weights: list of positive numbers, the share of each set in a batch, or
+            None for shares in proportion to the numbers of records. With None,
+            all epochs end at about the same step. Shares are rounded to whole
+            rows, with at least one row per set.
+        seed: int, seed of the first set. The seeds of the other sets are
+            derived from it.
+        **options: further arguments of PretrainingData, the same for all sets.
 
     Attributes:
         sets: list of PretrainingData, each for its own rows.
         manifest: Manifest of the first set.
         batch_size: int, B.
-        num_records: int, of all sets together.
-        steps_per_epoch: int, steps until a set begins again.
+        num_records: int, number of records of all sets together.
+        steps_per_epoch: int, number of steps of the shortest epoch of a set.
         reader, num_targets, first_half_length: see PretrainingData.
-        skipped: list of BadRecord, of all sets.
+        skipped: list of BadRecord, the damaged records of all sets.
 
     Raises:
         FileNotFoundError: a set or a shard is missing.
-        ValueError: sets differ in a length, direction or tokenizer and cannot
-            share a batch; or as PretrainingData.
+        ValueError: the sets differ in a length, direction or tokenizer, or see
+            PretrainingData.
 
     Example:
 
@@ -120,7 +120,7 @@ class MixedPretrainingData:
         self.steps_per_epoch = min(data.steps_per_epoch for data in self.sets)
 
     def with_batch_size(self, batch_size: int) -> "MixedPretrainingData":
-        """Same sets in the same shares, in batches of another size.
+        """Return the same sets in the same shares, in batches of another size.
 
         Args:
             batch_size: int, B.
@@ -129,7 +129,7 @@ class MixedPretrainingData:
             MixedPretrainingData.
 
         Raises:
-            ValueError: a set has fewer records than rows.
+            ValueError: a set has fewer records than rows in the batch.
         """
         other = object.__new__(MixedPretrainingData)
         vars(other).update(vars(self))
@@ -145,9 +145,9 @@ class MixedPretrainingData:
         literal: bool = False,
         num_parallel_calls: int = tf.data.AUTOTUNE,
     ) -> tf.data.Dataset:
-        """Endless dataset of batches.
+        """Make the endless dataset of batches.
 
-        Args, returns and raises: as `PretrainingData.dataset`.
+        See `PretrainingData.dataset` for the arguments, result and errors.
         """
         num_rows, replica_batch = checked_rows(
             self.batch_size, start_step, first_row, num_rows, replica_batch
@@ -183,17 +183,17 @@ class MixedPretrainingData:
         return dataset.prefetch(2).with_options(options)
 
     def sources(self, step):
-        """Records of a step, as `PretrainingData.sources`."""
+        """Find the records of a step, see `PretrainingData.sources`."""
         return [source for data in self.sets for source in data.sources(step)]
 
     def explain_data_loss(self, step=0):
-        """Name the damaged records, as `PretrainingData.explain_data_loss`."""
+        """Raise an error with the damaged records, see `PretrainingData`."""
         for data in self.sets:
             data.explain_data_loss(step)
 
 
 def open_records(directories, batch_size, weights=None, **options):
-    """Open one set of records, or several mixed ones.
+    """Open one set of records, or mix several sets.
 
     Args:
         directories, batch_size, weights, **options: see
@@ -208,20 +208,20 @@ def open_records(directories, batch_size, weights=None, **options):
 
 
 def sets_of(data):
-    """Mixed sets, or the only set, list of PretrainingData."""
+    """List the sets of the data, list of PretrainingData."""
     return getattr(data, "sets", [data])
 
 
 def largest_batch(data, most, multiple_of=1):
-    """Number of rows in the largest batch that a split's records can fill.
+    """Find the largest batch size that the records of a split can fill.
 
     Args:
         data: PretrainingData or MixedPretrainingData.
-        most: int, most rows to try.
-        multiple_of: int, a divisor of the rows.
+        most: int, upper bound of the batch size.
+        multiple_of: int, number that must divide the batch size.
 
     Returns:
-        int, 0 if there is no such batch.
+        int, or 0 if no batch size is possible.
     """
     sets = sets_of(data)
     weights = getattr(data, "_weights", [1])
@@ -233,15 +233,15 @@ def largest_batch(data, most, multiple_of=1):
 
 
 def divide_rows(weights, batch_size):
-    """Rows of a batch for each of several sets.
+    """Divide the rows of a batch among several sets.
 
     Args:
         weights: list of positive numbers.
         batch_size: int, B.
 
     Returns:
-        list of int with the sum B: the whole rows nearest to the weights, at
-        least one per set.
+        list of int with the sum B, the rows of each set. The rows are as close
+        to the shares as possible, with at least one row per set.
 
     Raises:
         ValueError: there are more sets than rows, or a weight is not a
@@ -276,7 +276,7 @@ def divide_rows(weights, batch_size):
 
 
 def _check_alike(data, first):
-    """Refuse a set that cannot share batches with the first one."""
+    """Refuse a set that cannot share batches with the first set."""
     values = [
         {name: getattr(x.manifest, name) for name in _SHARED}
         | {"tokenizer": x.manifest.tokenizer["sha256"]}

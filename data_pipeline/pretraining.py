@@ -1,7 +1,7 @@
-"""Records -> batches for pretraining.
+"""Batches for pretraining, read from a set of records.
 
-A batch depends on (seed, step) alone: not on the number of readers, workers or
-replicas, nor on the first step of a run.
+A batch depends only on (seed, step). The number of readers, workers or replicas
+and the first step of a run do not change a batch.
 
 Shapes: B global batch, b rows of one element, T tokens, P targets.
 """
@@ -35,10 +35,11 @@ from data_pipeline.records.reading import without_autograph
 from data_pipeline.records.schema import SPLITS
 from data_pipeline.tokenization.symbols import find_layout
 
-# Records read ahead: bytes for all rows together, and steps.
+# Largest amount that is read ahead: bytes of all rows together, and steps.
 _BLOCK_BYTES = 1 << 26
 _MOST_STEPS = 128
-# Parallel reads from a bucket, where each takes many milliseconds.
+# Number of parallel reads from a bucket, where each read takes many
+# milliseconds.
 _BUCKET_CALLS = 64
 
 
@@ -50,40 +51,41 @@ class PretrainingData:
 
         (offset(e) + b * steps_per_epoch + s) mod N
 
-    So a row reads consecutive records, and its memory after a step holds the
-    text right before its next record. offset(0) is 0; the offset of a later
-    epoch is drawn from (seed, e), so that other records are left over. All
-    random draws of an objective, such as orders and targets, follow from
+    So a row reads consecutive records, and its memory after a step contains the
+    text directly before the row's next record. offset(0) is 0. The offset of a
+    later epoch is drawn from (seed, e), so that each epoch skips other records.
+    All random draws of an objective, such as orders and targets, depend only on
     (seed, e, index of the record).
 
     Args:
-        directory: path of a set of `build_records`, local or in a bucket.
-        batch_size: int, B, over all workers and replicas.
+        directory: path of the output of `build_records`, local or in a bucket.
+        batch_size: int, B, rows of all workers and replicas together.
         split: "train" or "validation".
-        seed: int, for the permutations and the offsets of epochs.
-        skip_corrupt: bool; True checks all records first and leaves out the
-            damaged ones, listed in `skipped`.
-        service: str, address of a tf.data service whose workers read the
-            records for this process, such as "grpc://host:5000"; default
-            None. They need the records under the same path.
+        seed: int, seed of the permutations and of the epochs' offsets.
+        skip_corrupt: bool, whether to check all records first and skip the
+            damaged records. `skipped` lists them.
+        service: str, address of a tf.data service, such as "grpc://host:5000",
+            or None (default). The workers of the service read the records for
+            this process. They need the records at the same path.
         objective: str or ObjectiveReader: "permutation" (default), "causal",
             "masked" or "pseudo_masked"; see `data_pipeline.objectives`.
-        layout: str, "xlnet" (default): sequences as stored, with [CLS] at the
-            end; or "bert", with [CLS] in front, which "permutation" excludes.
+        layout: str, "xlnet" (default) or "bert". "xlnet" gives sequences as
+            stored, with [CLS] at the end. "bert" moves [CLS] to the front; the
+            objective "permutation" refuses this layout.
 
     Attributes:
         manifest: Manifest.
         num_records: int, N.
         steps_per_epoch: int, N // B.
         num_targets: int, P.
-        first_half_length: int, length of the prefix whose content rows cannot
-            attend to later tokens; 0: they may.
-        skipped: list of BadRecord, the records left out.
+        first_half_length: int, length of the prefix that cannot attend to later
+            tokens in the content stream. 0: no such prefix.
+        skipped: list of BadRecord, the damaged records.
 
     Raises:
         FileNotFoundError: the set or a shard is missing.
-        ValueError: the set is damaged, lacks the split, or is smaller than a
-            batch.
+        ValueError: the set is damaged, lacks the split, or has fewer records
+            than a batch.
         ConnectionError: no server listens at the service's address.
 
     Example:
@@ -109,7 +111,8 @@ class PretrainingData:
         objective: str | ObjectiveReader = "permutation",
         layout: str = "xlnet",
     ):
-        # A tf.data service reads in another working directory.
+        # A tf.data service has another working directory, so the path must be
+        # absolute.
         self.directory = os.fspath(directory)
         if not is_remote(directory):
             self.directory = os.path.abspath(directory)
@@ -171,13 +174,13 @@ class PretrainingData:
         self._set_batch_size(batch_size)
 
     def _check_directory(self):
-        """Refuse files that TensorFlow cannot read."""
+        """Raise ValueError if TensorFlow cannot read files at this path."""
         check_tensorflow_reads(
             as_path(self.directory), "Copy the records to one of them."
         )
 
     def with_batch_size(self, batch_size: int) -> "PretrainingData":
-        """Same records in batches of another size.
+        """Return the same records in batches of another size.
 
         Args:
             batch_size: int, B.
@@ -186,7 +189,7 @@ class PretrainingData:
             PretrainingData.
 
         Raises:
-            ValueError: there are fewer records.
+            ValueError: the split has fewer records than a batch.
         """
         other = copy.copy(self)
         other._set_batch_size(batch_size)
@@ -212,36 +215,41 @@ class PretrainingData:
         literal: bool = False,
         num_parallel_calls: int = tf.data.AUTOTUNE,
     ) -> tf.data.Dataset:
-        """Endless dataset of batches.
+        """Make the endless dataset of batches.
 
-        1. Read the records of each row for several steps at once: each
-           parallel call has one open file, for any number of rows.
-        2. Give one record of each row per step, in elements of
-           `replica_batch` rows, of successive replicas.
-        3. Number the elements: epoch and record index follow from it.
+        1. Read the records of each row for several steps at once. Each parallel
+           call opens one file at a time, for any number of rows.
+        2. Divide each step into elements of `replica_batch` rows, one element
+           per replica, with one record per row.
+        3. Number the elements. The number determines the epoch and the index of
+           the record.
         4. Parse the records; draw and select the objective's targets.
-        5. Let a tf.data service run all this, if one is given; prefetch.
+        5. If a tf.data service is given, let it run steps 1 to 4. Prefetch the
+           batches.
 
-        `data_pipeline.records.schema.BATCH` lists the features; readers of
-        other objectives have features of their own. Shapes are static. Records
-        of the form "frozen" always give their stored permutations.
+        `data_pipeline.records.schema.BATCH` lists the features of the objective
+        "permutation". Other objectives have other features. Shapes are static.
+        Records of the form "frozen" always give their stored permutations.
 
         Args:
             start_step: int, the first step to read.
             first_row: int, the first row of the global batch to read.
-            num_rows: int, number of rows to read; default all B.
-            replica_batch: int, rows of one element; default `num_rows`.
-            literal: bool, only for "permutation": give `perm_mask` and
-                `target_mapping`, not `factorization_rank` and
-                `target_positions`.
-            num_parallel_calls: int, readers; the result does not depend on it.
+            num_rows: int, number of rows to read. Default None: all rows from
+                `first_row` on.
+            replica_batch: int, number of rows of one element. Default None:
+                `num_rows`.
+            literal: bool, only for "permutation": whether to give `perm_mask`
+                and `target_mapping` instead of `factorization_rank` and
+                `target_positions`. Default False.
+            num_parallel_calls: int, number of parallel readers. The batches do
+                not depend on it.
 
         Returns:
             tf.data.Dataset of dict of str to tensor.
 
         Raises:
-            ValueError: the rows are not in the batch, or an argument is out of
-                its range.
+            ValueError: the rows are not in the global batch, or an argument is
+                out of its range.
         """
         num_rows, replica_batch = checked_rows(
             self.batch_size, start_step, first_row, num_rows, replica_batch
@@ -270,40 +278,41 @@ class PretrainingData:
         )
         if self._service is not None:
             dataset = on_service(dataset, self._service)
-        # Workers read different rows by `first_row`, not by sharding elements.
+        # `first_row` assigns rows to workers, so TensorFlow must not shard
+        # elements.
         options = dataset_options(is_sharded=False)
         return dataset.prefetch(2).with_options(options)
 
     def sources(self, step: int) -> list[tuple[str, int]]:
-        """Records of a step, one per row of the global batch.
+        """Find the records of a step, one per row of the global batch.
 
         Args:
             step: int, from 0, as in `dataset`.
 
         Returns:
-            list of (path of the shard, str; number of the record in the shard,
-            int, from 0).
+            list of tuple of str and int: the path of the shard, and the number
+            of the record in the shard, from 0.
         """
         return self._records.sources(self._positions(step))
 
     def _positions(self, step):
-        """int64 array [B], positions of the rows' records at a step."""
+        """Position of each row's record at a step, int64 array [B]."""
         epoch, step = divmod(step, self.steps_per_epoch)
         rows = tf.range(self.batch_size, dtype=tf.int64)
         first = self._first_position(tf.constant(epoch, tf.int64), rows)
         return first.numpy() + step
 
     def explain_data_loss(self, step: int = 0) -> None:
-        """Name the damaged records, after a `tf.errors.DataLossError`.
+        """Raise an error with the damaged records, after a `DataLossError`.
 
         Args:
-            step: int, about the step of the error: its shards are checked
-                first.
+            step: int, the approximate step of the error. The shards of this
+                step are checked first.
 
         Raises:
             FileNotFoundError: a shard is missing.
-            ValueError: with file, record and byte offset of the first damaged
-                record.
+            ValueError: a record is damaged. The message names the file, number
+                and byte offset of the first damaged record.
         """
         check_files(self.directory, self.manifest, self.split)
         left = self.steps_per_epoch - step % self.steps_per_epoch
@@ -330,7 +339,7 @@ class PretrainingData:
         kept = ("token_ids", "segment_ids", "is_reversed", "is_next")
         if self._layout.class_first:
             records = class_first(records, self._layout.class_segment)
-            # A BERT has no memory and no direction.
+            # A BERT backbone has no memory and no input for the direction.
             manifest = dataclasses.replace(manifest, reuse_length=0)
             kept = tuple(name for name in kept if name != "is_reversed")
         if self.reader.reads_words:
@@ -345,8 +354,11 @@ class PretrainingData:
         }
 
     def _blocks(self, start_step, first_row, num_rows, num_parallel_calls):
-        """Endless dataset of string tensors [num_rows, s], the serialized
-        records of rows for the next s steps of an epoch."""
+        """Make an endless dataset of serialized records, for many steps each.
+
+        An element is a string tensor [num_rows, s], the records of the rows
+        for the next s steps of an epoch.
+        """
         steps = self.steps_per_epoch
         at_once = _BLOCK_BYTES // (self.manifest.frame_bytes * num_rows)
         at_once = max(1, min(at_once, _MOST_STEPS, steps))
@@ -375,8 +387,14 @@ class PretrainingData:
         return dataset.batch(num_rows, drop_remainder=True).prefetch(1)
 
     def _locate(self, step, row):
-        """Epoch, index in the split, and whether the row's record continues
-        its record of the step before, for rows at a step."""
+        """Find the records of rows at a step.
+
+        Returns:
+            epoch: tensor, the epoch of the step.
+            index: int64 tensor, index of each record in the split.
+            is_continuation: bool tensor, True for a record that continues the
+                row's record of the step before.
+        """
         epoch = step // self.steps_per_epoch
         begin = self._first_position(epoch, row)
         position = begin + step % self.steps_per_epoch
@@ -385,12 +403,15 @@ class PretrainingData:
         return epoch, index, tf.logical_not(starts)
 
     def _first_position(self, epoch, row):
-        """Position of a row's first record of an epoch, among readable ones."""
+        """Position of the first record of a row in an epoch.
+
+        Positions count only the readable records.
+        """
         start = self._epoch_offset(epoch) + row * self.steps_per_epoch
         return start % self.num_records
 
     def _epoch_offset(self, epoch):
-        """Offset of an epoch, offset(e) in the docstring of the class."""
+        """Offset of an epoch, offset(e) in the docstring of the class above."""
         drawn = tf.cast(hash_words(self.seed, epoch), tf.int64)
         return tf.where(epoch == 0, tf.zeros_like(drawn), drawn) % (
             self.num_records

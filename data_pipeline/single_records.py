@@ -1,4 +1,4 @@
-"""Single records of a set, read in Python, wherever fsspec finds them."""
+"""Single records of a set, read in Python, also at URLs of fsspec."""
 
 import concurrent.futures
 
@@ -10,17 +10,17 @@ from data_pipeline.records.reading import parse_records
 from data_pipeline.records.tfrecord import BadRecord
 from data_pipeline.records.tfrecord import read_record
 
-_THREADS = 32  # a bucket takes milliseconds for each record
+_THREADS = 32  # each record in a bucket takes milliseconds
 
 
 class DamagedRecord(ValueError):
-    """Error for a damaged record."""
+    """Error for a record with a wrong checksum or length."""
 
 
 class SingleRecords(PretrainingData):
-    """Records by their numbers in a split, as in the first epoch.
+    """Single records of a split, with the draws of the first epoch.
 
-    TensorFlow opens no file, so the set may be where TensorFlow cannot read.
+    TensorFlow does not open the files, so TensorFlow need not support the path.
 
     Args:
         directory, split, seed, objective: see PretrainingData.
@@ -38,13 +38,13 @@ class SingleRecords(PretrainingData):
         """Read records and draw the objective's targets.
 
         Args:
-            numbers: sequence of int [b], from 0.
+            numbers: sequence of int [b], indices of records in the split.
 
         Returns:
             dict of str to array [b, ...], the features of a batch.
 
         Raises:
-            DamagedRecord: with the first damaged record.
+            DamagedRecord: a record is damaged. The message names the first one.
         """
         numbers = np.asarray(numbers, np.int64)
         index, is_first = self._records.locate(tf.constant(numbers))
@@ -54,7 +54,7 @@ class SingleRecords(PretrainingData):
         return {name: value.numpy() for name, value in features.items()}
 
     def _read(self, numbers):
-        """Serialized records, list of bytes."""
+        """Read serialized records, list of bytes."""
 
         def read(source):
             return read_record(*source, self.manifest.frame_bytes)

@@ -27,17 +27,17 @@ from data_pipeline.text.options import fill_text_options
 CONTROL_SYMBOLS = ("<cls>", "<sep>", "<pad>", "<mask>", "<eod>")
 USER_DEFINED_SYMBOLS = ("<eop>", ".", "(", ")", '"', "-", "–", "£", "€")
 
-# SentencePiece leaves out sentences of more than 4,192 bytes; a character has
-# at most four.
+# SentencePiece skips sentences above 4,192 bytes. A character has at most four
+# bytes.
 _MAX_CHARACTERS = 1000
-_TOO_FEW = 100  # sentences, for SentencePiece
-# The number of threads changes how rounding errors add up, and so the pieces. A
-# fixed number gives the same model on every machine.
+_TOO_FEW = 100  # sentences for SentencePiece
+# The number of threads changes the order of sums, and so the rounding and the
+# pieces. A fixed number gives the same model on every machine.
 _NUM_THREADS = 16
 
 
 class VocabularyTooLarge(ValueError):
-    """Error for a text with too few different words for a vocabulary.
+    """Error for a text with too few different words for the vocabulary size.
 
     Attributes:
         largest: int, the largest size that the text allows.
@@ -59,24 +59,24 @@ def train_tokenizer(
 ):
     """Train a unigram SentencePiece model with the released settings.
 
-    Sentences are cleaned like any text that is tokenized later. The same
-    sentences in the same order give the same file. From more than
-    `sentence_limit` sentences a random sample is drawn, always the same.
+    Sentences are cleaned in the same way as text to tokenize. The same
+    sentences in the same order give the same file. If there are more than
+    `sentence_limit` sentences, a random sample with a fixed seed is drawn.
 
     Args:
         sentences: iterable of str, read once.
-        output: path of the file to write; it appears when complete, with its
-            own SHA-256 inside.
-        vocabulary_size: int, default 32000.
-        character_coverage: float from 0.98 to 1, default 0.99995: the share
-            of all characters that get a piece. 0.9995 suits Chinese.
-        lowercase: bool, default False.
-        sentence_limit: int, default 10,000,000: most sentences to train on,
-            all held in memory. Sentences above 1,000 characters count as
-            several.
-        keep_accents: bool, default False: accents and other marks are dropped,
-            as released. True keeps them and records this in the file, so its
-            users need no setting.
+        output: path of the file to write. The write is atomic. The file
+            contains its own SHA-256.
+        vocabulary_size: int, number of pieces. Default 32000.
+        character_coverage: float from 0.98 to 1, share of all characters that
+            get a piece. Default 0.99995. 0.9995 suits Chinese.
+        lowercase: bool, whether to lowercase the text. Default False.
+        sentence_limit: int, maximum number of sentences, which are held in
+            memory. Default 10,000,000. A sentence above 1,000 characters is
+            divided and counts as several.
+        keep_accents: bool, whether to keep accents and other marks of letters.
+            Default False: remove them, as in the release. The file stores this
+            setting, so users of the file need not repeat it.
 
     Returns:
         Tokenizer.
@@ -91,10 +91,10 @@ def train_tokenizer(
 
     Raises:
         TypeError: `sentences` is a single str.
-        VocabularyTooLarge: a ValueError; the text is too short for
-            `vocabulary_size`. (The command then uses the largest size.)
-        ValueError: there is no text, `vocabulary_size` is too small for it, or
-            another setting is out of range.
+        VocabularyTooLarge: a ValueError. The text is too short for
+            `vocabulary_size`. The command then uses the largest possible size.
+        ValueError: there is no text, `vocabulary_size` is too small for the
+            text, or another setting is out of its range.
 
     Source: the `trainer_spec` in the released `spiece.model`.
     """
@@ -117,7 +117,7 @@ def train_tokenizer(
     if keep_accents:
         model_proto = model_file.with_accents(model_proto)
     model_proto = model_file.with_digest(model_proto)
-    # Refuse an unusable model before it replaces a usable file.
+    # Load the model first: an unusable model must not replace a usable file.
     Tokenizer.from_model_proto(model_proto, lowercase)
     write_bytes(output, model_proto)
     return Tokenizer(output, lowercase)
@@ -127,11 +127,11 @@ def main(argv=None):
     """Train a tokenizer on text files.
 
     Args:
-        argv: list of str, default None for the arguments of the process.
+        argv: list of str, or None for the arguments of the process.
 
     Raises:
         OSError: a file cannot be read or written.
-        ValueError: as `train_tokenizer`.
+        ValueError: see `train_tokenizer`.
     """
     options = _parse_arguments(argv)
     from data_pipeline.tokenization.cleaning import accents_note
@@ -206,7 +206,7 @@ def _parse_arguments(argv):
         required=True,
         nargs="+",
         metavar="GLOB",
-        help="as in build_records: paths or globs, also in buckets",
+        help="paths or globs of text, see build_records; also in buckets",
     )
     add(
         "--output",
@@ -219,8 +219,7 @@ def _parse_arguments(argv):
         type=int,
         default=32000,
         metavar="N",
-        help="number of pieces, or as many as a short text allows (default "
-        "32000)",
+        help="number of pieces; a short text may allow fewer (default 32000)",
     )
     add(
         "--character-coverage",
@@ -239,7 +238,7 @@ def _parse_arguments(argv):
         "--keep-accents",
         action="store_true",
         help="keep accents and other marks of letters, which the released "
-        "tokenizer drops; the model file records this",
+        "tokenizer removes; the model file stores this setting",
     )
     add(
         "--sentence-limit",
@@ -255,7 +254,7 @@ def _parse_arguments(argv):
 
 
 class _Sentences:
-    """Sentences to train on, with the error that stopped them."""
+    """Iterator of cleaned sentences that stores an error of its source."""
 
     def __init__(self, sentences, lowercase, keep_accents, limit):
         self.error = None
@@ -267,7 +266,7 @@ class _Sentences:
         try:
             yield from sample(self._cleaned(), self._limit)
         except BaseException as error:
-            # SentencePiece turns every exception here into a RuntimeError.
+            # SentencePiece converts every exception here to a RuntimeError.
             self.error = error
             raise
 
@@ -281,12 +280,12 @@ class _Sentences:
 def sample(values, limit, seed=0):
     """Yield a uniform random sample of at most `limit` values.
 
-    SentencePiece's own sample differs between processes.
+    We sample here because SentencePiece's sample differs between processes.
 
     Args:
         values: iterable.
-        limit: int.
-        seed: int.
+        limit: int, maximum number of values.
+        seed: int, seed of the sample. Default 0.
     """
     values, draw = iter(values), random.Random(seed).random
     kept = list(itertools.islice(values, limit))
@@ -295,7 +294,7 @@ def sample(values, limit, seed=0):
         if place < limit:
             kept[place] = value
     kept.reverse()
-    while kept:  # free each value: its reader makes a copy
+    while kept:  # free each value, because its reader copies it
         yield kept.pop()
 
 
@@ -338,7 +337,7 @@ def _train(sentences, settings):
 
 
 def _explained(message, settings):
-    """ValueError for a message of SentencePiece."""
+    """Convert an error message of SentencePiece to a ValueError."""
     size = f"Received: vocabulary_size={settings['vocab_size']}."
     match = re.search(r"size too high .* a value <= (\d+)", message)
     if match:
@@ -386,7 +385,7 @@ def _check_settings(vocabulary_size, coverage, sentence_limit):
 
 
 def command():
-    """Entry point of the console script."""
+    """Entry point of the console script of this module."""
     return run(main)
 
 

@@ -1,1 +1,1 @@
-"""Programs from end to end, each a command."""
+"""Example programs that run the commands of this project from end to end."""

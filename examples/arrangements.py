@@ -1,27 +1,28 @@
-"""Arrangements of text that a stage of a recipe trains on (build_preset.py).
+"""Arrangements of text for the stages of a recipe (build_preset.py).
 
-A function takes documents, an iterable of lists of sentences (str), and a
-random.Random, and yields lines: of text in the format "sentences", or, where it
-is said, of examples with labels (`LABELLED`).
+An arrangement is a function of documents, an iterable of lists of sentences
+(str), and of a random.Random. It yields lines of text in the format
+"sentences". The arrangements in `LABELLED` yield lines of labelled examples.
 """
 
 import collections
 import math
 import re
 
-# Words with the same first letters count as one, without their endings.
+# Words with the same first six letters count as equal, whatever their endings.
 _STEM = re.compile(r"\w{1,6}")
 _WORD = re.compile(r"\w+")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-# Words that may stand between the words of a name.
+# Words that may be between the words of a name.
 _PARTICLES = ("of", "de", "van", "von")
 
 
 def repeated(documents, generator):
-    """Every sentence of 5 to 40 words twice, then without a quarter of them.
+    """Yield each sentence, followed by a copy without a quarter of the words.
 
-    Teaches a small model to look back in millions of tokens; plain text needs
-    far more.
+    Only sentences of 5 to 40 words are copied. With copies, a small model
+    learns to attend to earlier tokens within millions of tokens. Plain text
+    needs far more tokens.
     """
     for document in documents:
         for sentence in document:
@@ -35,10 +36,10 @@ def repeated(documents, generator):
 
 
 def shuffled(documents, generator):
-    """Groups of ten sentences in random order.
+    """Yield groups of ten sentences, with the groups in random order.
 
-    Shuffled, so that the topic of earlier batches does not tell whether B
-    follows A.
+    The order is random so that the topic of earlier batches is no hint whether
+    B follows A.
     """
     groups = [
         document[begin : begin + 10]
@@ -52,17 +53,18 @@ def shuffled(documents, generator):
 
 
 def as_written(documents, generator):
-    """The sentences as they are."""
+    """Yield all sentences unchanged."""
     for document in documents:
         yield from document
         yield ""
 
 
 def versions(documents, generator):
-    """Groups of ten sentences, shuffled, and eight versions of one of each.
+    """Yield groups of ten sentences, each with eight versions of a sentence.
 
-    A version lacks a tenth to a half of the words. Whether B follows A is then
-    told by the words that they share; sentences to compare are like that.
+    The groups are in random order. A version lacks a tenth to a half of the
+    words. Then the words that A and B share show whether B follows A, as in
+    tasks that compare sentences.
     """
     group = []
     for line in shuffled(documents, generator):
@@ -82,15 +84,15 @@ def versions(documents, generator):
 
 
 def graded(documents, generator):
-    """Pairs of parts of sentences, and how many words they share, from 0 to 5.
+    """Yield pairs of sentence parts with the similarity of their words, 0 to 5.
 
-    Some have nothing to do with each other, some follow on each other, most are
-    a part and a version of it, with some words left out or replaced by words of
-    another sentence.
-    What they share is the cosine of their counts of words, a rare word counting
-    more (inverse document frequency).
+    Some pairs are unrelated, and some are from consecutive sentences. Most
+    pairs are a part and a version of this part, in which some words are removed
+    or replaced by words of another sentence. The similarity is the cosine of
+    the word counts, with larger weights for rare words (inverse document
+    frequency).
 
-    Lines of a table with tabs: sentence1, sentence2, score.
+    The lines are a table with tabs: sentence1, sentence2, score.
     """
     documents = [[x.split() for x in document] for document in documents]
     sentences = [x for document in documents for x in document]
@@ -107,7 +109,8 @@ def graded(documents, generator):
             elif kind < 0.16:
                 b = _part(following, generator)
             else:
-                # Of the same part, or of another one of the sentence.
+                # Make a version of the same part, or of another part of the
+                # sentence.
                 origin = a if kind < 0.85 else _part(words, generator)
                 b = _altered(origin, other, generator)
             if generator.random() < 0.5:
@@ -118,21 +121,21 @@ def graded(documents, generator):
 
 
 def _part(words, generator):
-    """4 to 20 consecutive words."""
+    """Draw 4 to 20 consecutive words."""
     length = generator.randint(4, 20)
     begin = generator.randrange(max(1, len(words) - length + 1))
     return words[begin : begin + length]
 
 
 def _altered(words, other, generator):
-    """Leave out some words, and replace some and insert some by `other` ones.
+    """Remove some words, and replace or insert some words from `other`.
 
     Args:
         words, other: list of str.
         generator: random.Random.
 
     Returns:
-        list of str, which may be empty.
+        list of str, possibly empty.
     """
     replaced = 0.8 * generator.random()
     removed = replaced + (1 - replaced) * 0.5 * generator.random()
@@ -152,10 +155,10 @@ def _altered(words, other, generator):
 
 
 class _Cosine:
-    """Cosine of two sentences' stems, weighted by inverse document frequency.
+    """Cosine similarity of word stems, weighted by inverse document frequency.
 
     Args:
-        sentences: list of list of str, those that frequencies are of.
+        sentences: list of list of str, sentences to count the frequencies in.
     """
 
     def __init__(self, sentences):
@@ -179,15 +182,15 @@ class _Cosine:
 
 
 def named(documents, generator):
-    """Sentences with their names marked, in various capitalizations.
+    """Yield sentences with marked names, in various capitalizations.
 
-    A name is a run of words that are written with a capital nearly always. Of
-    the sentences 40 % stay as they are; the others are in small letters, in
-    capitals, or mixed, so that names have to be known by themselves and by what
-    stands around them. To predict capitals helps to find names in tweets
+    A name is a run of words that nearly always have a capital letter. 40 % of
+    the sentences stay unchanged. The rest is in small letters, in capitals or
+    mixed, so that the model must find names by the words and their context.
+    Training on capitals helps to find names in tweets
     (https://arxiv.org/abs/1912.07095).
 
-    Lines of CoNLL: a token, a tab, and O, B-name or I-name.
+    The lines are in CoNLL format: a token, a tab, and O, B-name or I-name.
     """
     sentences = [_TOKEN.findall(x) for document in documents for x in document]
     is_name = _names_of(sentences)
@@ -197,7 +200,7 @@ def named(documents, generator):
         if not 5 <= len(words) <= 40 or capitals > 0.6 * len(words):
             continue
         tags = _tags(words, is_name)
-        # Keep half of the sentences without a name.
+        # Keep only half of the sentences without a name.
         if "B-name" in tags or generator.random() < 0.5:
             written = _with_other_capitals(words, generator)
             for word, tag in zip(written, tags, strict=True):
@@ -206,7 +209,7 @@ def named(documents, generator):
 
 
 def _names_of(sentences):
-    """Function of a word to whether it is a part of a name.
+    """Make a function of a word that returns whether it is part of a name.
 
     Args:
         sentences: list of list of str.
@@ -225,7 +228,7 @@ def _names_of(sentences):
 
 
 def _tags(words, is_name):
-    """list of "O", "B-name" or "I-name", one a word."""
+    """Tag each word with "O", "B-name" or "I-name", list."""
     tags, inside = [], False
     for word, following in zip(words, [*words[1:], "."], strict=True):
         if not is_name(word):
@@ -238,7 +241,7 @@ def _tags(words, is_name):
 
 
 def _with_other_capitals(words, generator):
-    """Words as they are, or all in one form, or each in any."""
+    """Keep the words, or write all in one form, or each in a random form."""
     forms = (str, str.lower, str.upper, str.capitalize)
     draw = generator.random()
     if draw >= 0.9:
@@ -259,7 +262,8 @@ ARRANGEMENTS = {
     function.__name__: function
     for function in (repeated, shuffled, as_written, versions, graded, named)
 }
-# Arrangements for fine-tuning: name of the file, and options for finetune.
+# Arrangements for fine-tuning: the name of the file, and options of the
+# command.
 LABELLED = {
     "graded": (
         "text.tsv",

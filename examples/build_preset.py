@@ -1,13 +1,14 @@
-"""A small pretrained model from text, by a recipe: `make preset TEXT=...`.
+"""Train a small preset on text, with a recipe: `make preset TEXT=...`.
 
-Trains a tokenizer and, stage by stage, a model, with the commands of this
-project and the settings of a recipe (xlnet_tiny_en.yaml), and writes a preset.
+The program trains a tokenizer and then a model in several stages, with the
+commands of this project and the settings of a recipe (xlnet_tiny_en.yaml). The
+result is a preset.
 
     python examples/build_preset.py --text 'text/*.txt' --output runs/mine
     python examples/build_preset.py --text 'text/*.txt' --output runs/try \\
         --scale 0.01
 
-What is done is not done again: after a stop the same command goes on.
+After a stop, the same command continues with the first unfinished step.
 """
 
 import argparse
@@ -34,11 +35,11 @@ RECIPE = pathlib.Path(__file__).with_name("xlnet_tiny_en.yaml")
 
 
 def read_recipe(file=RECIPE):
-    """dict of the tokenizer, the model, and the stages of its training.
+    """Read a recipe, dict of settings of the tokenizer, model and stages.
 
     Raises:
-        ValueError: if it is not YAML, or lacks a key, or a stage lacks its
-            steps or arranges the text in an unknown way.
+        ValueError: the file is not YAML or lacks a key, or a stage lacks its
+            steps or has an unknown arrangement of the text.
     """
     text = pathlib.Path(file).read_text(encoding="utf-8")
     try:
@@ -79,20 +80,21 @@ def _check_entries(file, what, values):
 
 
 def build(recipe, text, output, scale=1.0, text_format="auto"):
-    """Text -> tokenizer -> records -> a preset, stage by stage.
+    """Train a tokenizer and a model on text, stage by stage.
 
     Args:
-        recipe: dict of `read_recipe`.
-        text: list of str, files or patterns.
-        output: path of what is made.
-        scale: float, factor of the steps of all stages, to try a recipe.
-        text_format: str, as build_records takes it.
+        recipe: dict from `read_recipe`.
+        text: list of str, files or globs.
+        output: path of the directory for all outputs.
+        scale: float, factor of the numbers of steps, for a quick trial of a
+            recipe.
+        text_format: str, see `build_records`.
 
     Returns:
         path of the preset.
 
     Raises:
-        SystemExit: if a command fails or is stopped.
+        SystemExit: a command fails or is stopped.
     """
     output.mkdir(parents=True, exist_ok=True)
     model = output / "model.json"
@@ -134,7 +136,7 @@ def build(recipe, text, output, scale=1.0, text_format="auto"):
 
 
 def _finetune(name, stage, examples, preset, output, scale):
-    """Path of the best preset of a stage that learns labels."""
+    """Run a stage of fine-tuning; return the path of its best preset."""
     _, options = LABELLED[stage["arrangement"]]
     run_once(
         output / name,
@@ -147,7 +149,10 @@ def _finetune(name, stage, examples, preset, output, scale):
 
 
 def _build_records(recipe, stage, text, tokenizer, output):
-    """Path of the records of a stage, shared by stages of equal settings."""
+    """Build the records of a stage and return their path.
+
+    Stages with equal settings share their records.
+    """
     settings = stage.get("records", {})
     values = [f"{name}={settings[name]}" for name in sorted(settings)]
     records = output / "records" / "-".join([stage["arrangement"], *values])
@@ -162,7 +167,7 @@ def _build_records(recipe, stage, text, tokenizer, output):
 
 
 def _training(name, settings, output, scale):
-    """list of the options of a stage's training; writes its settings."""
+    """Write the training settings of a stage; return a list of options."""
     settings = dict(settings)
     steps = max(1, round(settings.pop("steps") * scale))
     warmup = settings.get("warmup_steps", 0)
@@ -173,7 +178,7 @@ def _training(name, settings, output, scale):
 
 
 def _arrange(name, text, text_format, output):
-    """Path of the text as an arrangement has it, written once."""
+    """Write the text in an arrangement, once, and return the path."""
     file_name, _ = LABELLED.get(name, ("text.txt", ()))
     file = output / name / file_name
     source, arranged = [text, text_format], output / name / "source.json"
@@ -188,14 +193,14 @@ def _arrange(name, text, text_format, output):
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command, see the docstring of the module."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--text", nargs="+", required=True, metavar="GLOB")
-    add("--text-format", default="auto", help="as build_records takes it")
+    add("--text-format", default="auto", help="see build_records")
     add("--output", required=True, type=pathlib.Path, metavar="DIR")
     add("--recipe", type=pathlib.Path, default=RECIPE, metavar="FILE")
-    add("--scale", type=float, default=1.0, help="factor of all steps")
+    add("--scale", type=float, default=1.0, help="factor of all step counts")
     options = parser.parse_args(argv)
     if not 0 < options.scale <= 100:
         raise ValueError(

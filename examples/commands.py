@@ -1,4 +1,4 @@
-"""Running the commands of this project, each once, whatever stops between."""
+"""Functions that run the commands of this project, once each."""
 
 import os
 import pathlib
@@ -15,17 +15,19 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def run(*command, capture=False):
-    """Print and run a command.
+    """Print and run a Python command.
 
     Args:
-        *command: what follows `python`.
-        capture: bool, whether to return what it prints instead of printing it.
+        *command: the arguments after `python`.
+        capture: bool, whether to return the command's output instead of
+            printing it. Default False.
 
     Returns:
-        str, or None unless captured.
+        str, the output, or None if it is not captured.
 
     Raises:
-        SystemExit: with its status, if it fails or is stopped.
+        SystemExit: the command fails or is stopped. The exit status is the
+            command's.
     """
     command = [str(part) for part in command]
     print(f"\n$ python {shlex.join(command)}", flush=True)
@@ -34,7 +36,8 @@ def run(*command, capture=False):
         cwd=ROOT,
         stdout=subprocess.PIPE if capture else None,
         encoding="utf-8",
-        # Not in the terminal's group, so that Ctrl-C arrives once, by `stop`.
+        # With a separate process group, Ctrl-C reaches the command only once,
+        # through `stop`.
         start_new_session=True,
     )
 
@@ -50,22 +53,24 @@ def run(*command, capture=False):
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
     if process.returncode:
-        # As in a shell: 128 plus the number of the signal.
+        # After a signal, a shell's status is 128 plus the signal's number.
         status = process.returncode
         raise SystemExit(status if status > 0 else 128 - status)
     return printed
 
 
 def run_once(output, *command, preset=None):
-    """Run a command unless it is done, with these files and weights.
+    """Run a command unless it was done with the same files and weights.
 
     Args:
-        output: path of what it writes; `command.json` there tells it is done.
-        *command: what follows `python`.
-        preset: path of the weights it starts from, or None.
+        output: path of the command's output. `command.json` in this directory
+            identifies a finished command.
+        *command: the arguments after `python`.
+        preset: path of the initial weights, or None.
 
     Raises:
-        SystemExit: with its status, if it fails or is stopped.
+        SystemExit: the command fails or is stopped. The exit status is the
+            command's.
     """
     if is_done(output, *command, preset=preset):
         return
@@ -75,15 +80,16 @@ def run_once(output, *command, preset=None):
 
 
 def is_done(output, *command, preset=None):
-    """Whether `run_once` of the same arguments would do nothing."""
+    """Whether a command was done, with the arguments of `run_once`, bool."""
     done = output / "command.json"
     return done.is_file() and read_json(done) == _identity(command, preset)
 
 
 def _identity(command, preset):
-    """Identity of a run: its command line, files and initial weights."""
+    """Identify a run by its command line, input files and initial weights."""
     words = [str(part) for part in command]
-    # Its settings, above all, which are written anew to the same path.
+    # Hash the input files, above all settings files, which may have changed at
+    # the same path.
     files = [
         ROOT / word
         for option, word in zip(["", *words], words, strict=False)
@@ -95,10 +101,10 @@ def _identity(command, preset):
 
 
 def options_of(settings):
-    """Options of a command that give these settings, list.
+    """Convert settings to the options of a command, list.
 
     Args:
-        settings: dict of str to value, with "_" where options have "-".
+        settings: dict of str to value. Names have "_" instead of "-".
     """
     options = []
     for name, value in settings.items():

@@ -1,16 +1,18 @@
-"""The ablation of the XLNet paper on your own text: `make comparison`.
+"""Repeat the ablation of the XLNet paper on your text: `make comparison`.
 
-Trains small models that differ in one thing each (compare_objectives.yaml), on
-one text, for the same number of tokens, with the same tokenizer, optimizer and
-seed, fine-tunes every one on the same tasks with several seeds, and writes
-`table.md`, `comparison.json` and `comparison.png` and `.svg`.
+The program trains small models that each differ in one setting
+(compare_objectives.yaml). All models have the same text, number of tokens,
+tokenizer, optimizer and seed. Then every model is fine-tuned on the same tasks
+with several seeds. The results are `table.md`, `comparison.json`,
+`comparison.png` and `comparison.svg`.
 
     python examples/compare_objectives.py --text 'text/*.txt' \\
         --tasks sst-2=SST-2 wnut-17=train.conll,dev.conll \\
         --output runs/comparison
 
-It says first how long it will take. What is done is not done again: after a
-stop the same command goes on, and with other `--only` it adds to the table.
+The expected time is printed first. After a stop, the same command continues
+with the first unfinished step. With another `--only` the command adds to the
+table.
 """
 
 import argparse
@@ -34,19 +36,20 @@ from examples.comparison.parts import seconds_of_part  # noqa: E402
 from examples.comparison.settings import read_settings  # noqa: E402
 
 SETTINGS = pathlib.Path(__file__).with_suffix(".yaml")
-# Steps of the run that measures how fast this machine is.
+# Number of steps of the run that measures the speed of this machine.
 TIMED_STEPS = 100
 
 
 def measure(comparison, first):
-    """Speed of this machine, measured by a short run of one system.
+    """Measure the speed of this machine by a short run of one system.
 
     Args:
         comparison: Comparison.
-        first: str, the system whose run is timed.
+        first: str, name of the system to run.
 
     Returns:
-        dict of seconds: `start`, until a command trains, and `step`.
+        dict of seconds: `start`, the time before the first step, and `step`,
+        the time of a step.
     """
     file = comparison.output / "timing" / "seconds.json"
     if file.is_file():
@@ -58,18 +61,18 @@ def measure(comparison, first):
     run_once(output, *command)
     whole = time.monotonic() - begun
     step = report.seconds_per_step(output, comparison.sequence_length)
-    # If the run was already done and only this file is missing, it took no
-    # time.
+    # Without this minimum, `start` would be negative if the run was already
+    # done and only this file is missing.
     found = {"start": max(10.0, whole - TIMED_STEPS * step), "step": step}
     write_json(file, found)
     return found
 
 
 def run_all(comparison, names):
-    """Do what is not done yet, and say how far it is.
+    """Run the unfinished parts of a comparison and print the progress.
 
     Raises:
-        SystemExit: if a command fails or is stopped.
+        SystemExit: a command fails or is stopped.
     """
     from data_pipeline.base.progress import duration
 
@@ -111,10 +114,11 @@ def run_all(comparison, names):
 
 
 def parse_tasks(given):
-    """dict of task to its paths, of NAME=DATA or NAME=TRAIN,DEV.
+    """Parse tasks like NAME=DATA or NAME=TRAIN,DEV, dict of name to paths.
 
     Raises:
-        ValueError: if one is not of that form, or is unknown or missing.
+        ValueError: a task has another form, is unknown, or its files do not
+            exist.
     """
     from data_pipeline.tasks.catalog import find_task
 
@@ -136,17 +140,17 @@ def parse_tasks(given):
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command, see the docstring of the module."""
     parser = argparse.ArgumentParser(
         description="Compare pretraining objectives on your own text."
     )
     add = parser.add_argument
     add("--text", nargs="+", required=True, metavar="GLOB")
-    add("--text-format", default="auto", help="as build_records takes it")
+    add("--text-format", default="auto", help="see build_records")
     add("--tasks", nargs="*", default=[], metavar="NAME=DATA[,DEV]")
     add("--output", required=True, type=pathlib.Path, metavar="DIR")
-    add("--only", nargs="+", metavar="SYSTEM", help="some of the systems")
-    add("--steps", type=int, help="of pretraining (default: the settings')")
+    add("--only", nargs="+", metavar="SYSTEM", help="systems to run")
+    add("--steps", type=int, help="pretraining steps (default: settings)")
     add("--seeds", type=int, default=3, help="runs of each task (default 3)")
     add("--settings", type=pathlib.Path, default=SETTINGS, metavar="FILE")
     options = parser.parse_args(argv)
@@ -176,7 +180,7 @@ def main(argv=None):
     names = options.only or list(systems)
     check_plan(comparison, names)
     run_all(comparison, names)
-    # Including those that an earlier command trained.
+    # Include the systems that earlier commands have trained.
     results = report.read_results(
         output, systems, tasks, comparison.sequence_length
     )

@@ -1,9 +1,10 @@
-"""The main job from end to end, on the text of any machine: `make demo`.
+"""Demo from text to predictions, on any machine: `make demo`.
 
-Collects the English of the docstrings of the installed packages (or takes your
-text, `make demo CORPUS=path`), and runs the commands that a user would:
-tokenizer, records, pretraining, export, and filling in words. Every command is
-printed before it runs. About five minutes on two cores.
+The program collects English sentences from the docstrings of installed
+packages, or reads your text (`make demo CORPUS=path`). Then it runs the same
+commands as a user: tokenizer, records, pretraining, export, and prediction of
+words. Every command is printed before it runs. The demo takes about five
+minutes on two cores.
 """
 
 import argparse
@@ -25,7 +26,8 @@ from examples.guesses import guesses_of  # noqa: E402
 from examples.guesses import held_out_blanks  # noqa: E402
 from examples.guesses import share_found  # noqa: E402
 
-# Options of BERT's backbone, for the objective that XLNet's cannot train.
+# Options of BERT's backbone, for the objective that XLNet's backbone does not
+# support.
 BERT = ("--backbone", "bert", "--set", "relative_position_buckets=32")
 OBJECTIVES = {
     "permutation": "Permutation language modelling",
@@ -42,11 +44,11 @@ _PROSE = re.compile(r"[A-Z][A-Za-z0-9 ,;:'\"()\-]{30,400}[.!?]$")
 
 
 def options_of(objective, steps):
-    """Options of the train command beside its recipe.
+    """Return further options of the train command, beside the recipe.
 
     Args:
-        objective: str, of `OBJECTIVES`.
-        steps: int.
+        objective: str, a key of `OBJECTIVES`.
+        steps: int, number of training steps.
 
     Returns:
         tuple.
@@ -54,18 +56,18 @@ def options_of(objective, steps):
     if objective != "pseudo_masked":
         return ()
     # With a shorter warm-up, BERT learns only the frequencies of tokens for
-    # thousands of steps, and no context.
+    # thousands of steps.
     return (*BERT, "--warmup-steps", min(300, steps // 3))
 
 
 def collect_docstrings(directory):
-    """English sentences of the docstrings below a directory.
+    """Collect English sentences from the docstrings below a directory.
 
     Args:
         directory: path of installed packages.
 
     Yields:
-        list of str, the sentences of one module's docstrings.
+        list of str, the sentences of one module.
     """
     seen, characters = set(), 0
     for file in sorted(directory.rglob("*.py")):
@@ -97,7 +99,7 @@ def _docstrings(file):
 
 
 def _sentences(paragraph):
-    """Sentences that read as prose: no code, no tables, no lists of names."""
+    """Yield the sentences that are prose, without code, tables and lists."""
     text = " ".join(paragraph.replace("`", "").split())
     for sentence in re.split(r"(?<=[.!?]) (?=[A-Z])", text):
         if _PROSE.fullmatch(sentence):
@@ -105,7 +107,10 @@ def _sentences(paragraph):
 
 
 def write_corpus(file):
-    """Write one sentence a line, an empty line between modules."""
+    """Write the docstrings' sentences, one per line, to a file.
+
+    A blank line separates modules.
+    """
     directory = pathlib.Path(sysconfig.get_path("purelib"))
     with file.open("w", encoding="utf-8") as handle:
         for sentences in collect_docstrings(directory):
@@ -120,14 +125,14 @@ def write_corpus(file):
 
 
 def unigram_bits(records, objective):
-    """Bits a token of a model that knows nothing but frequencies.
+    """Compute the entropy of the targets' frequencies, in bits per token.
 
-    The frequencies are those of the held-out targets themselves, the best that
-    such a model could know.
+    This is the lowest possible loss of a model without context. The frequencies
+    are counted in the held-out targets.
 
     Args:
         records: directory of records with a validation split.
-        objective: str, whose targets count.
+        objective: str, name of the objective whose targets are counted.
 
     Returns:
         float.
@@ -149,25 +154,26 @@ def unigram_bits(records, objective):
 
 
 def bits_per_token(values):
-    """float, of a line of `metrics.jsonl`.
+    """Convert the loss in a line of `metrics.jsonl` to bits per token, float.
 
-    The loss of pseudo-masked modelling is a sum of two; this is its first.
+    The loss of pseudo-masked modelling is a sum of two losses. The first of
+    them, the autoencoding loss, is converted.
     """
     loss = values.get("autoencoding_loss", values["loss"])
     return loss / math.log(2)
 
 
 def draw(run_directory, unigram, picture, title):
-    """Draw the loss of a run against the unigram entropy.
+    """Draw the loss of a run, with the unigram entropy as a line.
 
     Args:
         run_directory: path with `metrics.jsonl`.
-        unigram: float, bits a token.
+        unigram: float, bits per token.
         picture: path of the PNG to write.
         title: str.
 
     Returns:
-        float, bits a token of the last evaluation.
+        float, bits per token in the last evaluation.
     """
     import matplotlib
 
@@ -200,16 +206,16 @@ def draw(run_directory, unigram, picture, title):
 
 
 def blank_sentences(corpus, tokenizer_file, text_format, count):
-    """Take one whole-piece word out of some sentences of the corpus.
+    """Replace a word by a blank in some sentences of the corpus.
 
     Args:
         corpus: path or glob pattern of the text.
         tokenizer_file: path of the SentencePiece model.
-        text_format: str, as `build_records` takes it.
+        text_format: str, see `build_records`.
         count: int.
 
     Returns:
-        list of (text with a blank, the word).
+        list of tuple of str: text with a blank, and the word.
     """
     from data_pipeline.text.documents import read_documents
     from data_pipeline.tokenization.symbols import BLANK
@@ -223,7 +229,7 @@ def blank_sentences(corpus, tokenizer_file, text_format, count):
             words = sentence.split()
             if not 8 <= len(words) <= 24:
                 continue
-            # A short word in the middle that is a single piece.
+            # Choose a short word in the middle that is a single piece.
             for place in range(3, len(words) - 3):
                 word = words[place]
                 known = tokenizer.piece_to_id(BLANK + word) != UNKNOWN_ID
@@ -240,7 +246,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--corpus", help="your text: a file or a quoted glob pattern")
-    add("--text-format", default="auto", help="as build_records takes it")
+    add("--text-format", default="auto", help="see build_records")
     add("--output", default="runs/demo")
     add("--steps", type=int, default=1000)
     add("--objective", choices=OBJECTIVES, default="permutation")
@@ -272,7 +278,7 @@ def main():
         "--validation-fraction", 0.03,
         "--overwrite",
     )  # fmt: skip
-    # Of an earlier demo, which had other records.
+    # Remove the run of an earlier demo, which had other records.
     shutil.rmtree(output / "model", ignore_errors=True)
     run(
         "-m", "xlnet_tf.train",
@@ -308,14 +314,15 @@ def main():
 
 
 def report(output, sentences, answers, objective, held_out=()):
-    """Print what was reached and where it lies.
+    """Print the results of the demo and the paths of its outputs.
 
     Args:
-        output: path of the demo.
-        sentences: list of (text with a blank, the word), to be shown.
-        answers: list of str, lines of `predict`, of these and of `held_out`.
-        objective: str, of `OBJECTIVES`.
-        held_out: list of (text with a blank, the word), to be counted.
+        output: path of the demo's outputs.
+        sentences: list of (text with a blank, the word), to show.
+        answers: list of str, the lines from `predict` for `sentences` and then
+            for `held_out`.
+        objective: str, a key of `OBJECTIVES`.
+        held_out: list of (text with a blank, the word), to count right guesses.
     """
     unigram = unigram_bits(output / "records", objective)
     picture = output / "loss.png"

@@ -1,18 +1,18 @@
-"""Guesses for blanks: how often they are right, and a picture of some."""
+"""Guesses for blanks in text: accuracy, and a picture of some guesses."""
 
 import json
 import math
 
 
 def held_out_blanks(records, count):
-    """Take one whole-piece word out of held-out texts.
+    """Replace a word by a blank in held-out texts.
 
     Args:
         records: directory of records with a validation split.
-        count: int, how many at most.
+        count: int, maximum number of texts.
 
     Returns:
-        list of (text with a blank, the word).
+        list of tuple of str: text with a blank, and the word.
     """
     from data_pipeline.pretraining import PretrainingData
     from data_pipeline.records.reading import tokenizer_of_records
@@ -28,7 +28,7 @@ def held_out_blanks(records, count):
         )
         ids = ids[(segments == 0) & (ids != SEP_ID)].tolist()
         pieces = [tokenizer.id_to_piece(index) for index in ids]
-        # The first word from the middle on that is a single piece.
+        # Choose the first word after the middle that is a single piece.
         for place in range(len(ids) // 2, len(ids) - 1):
             word = pieces[place].removeprefix(BLANK)
             begins = (x.startswith(BLANK) for x in pieces[place : place + 2])
@@ -43,7 +43,7 @@ def held_out_blanks(records, count):
 
 
 def guesses_of(answer):
-    """list of (word, probability) for the blank of a line of `predict`."""
+    """Parse the guesses in a line of `predict`, list of (word, probability)."""
     answer = json.loads(answer)
     words = [x.strip("\u2581") or "\u2581" for x in answer["candidates"][0]]
     chances = map(math.exp, answer["log_probabilities"][0])
@@ -51,7 +51,7 @@ def guesses_of(answer):
 
 
 def draw_guesses(sentences, answers, picture):
-    """Draw the likeliest words of blanks as bars, the right one in colour.
+    """Draw the guesses for blanks as bars, with the right words in colour.
 
     Args:
         sentences: list of (text with a blank, the word).
@@ -85,7 +85,7 @@ def draw_guesses(sentences, answers, picture):
 
 
 def share_found(blanks, answers):
-    """Line on how often the word of a blank is among the guesses, str.
+    """Report how often the word is among the guesses, one line, str.
 
     Args:
         blanks: list of (text with a blank, the word).

@@ -1,12 +1,12 @@
-"""Search the settings of a text classifier with KerasTuner, on a CSV file.
+"""Search for the best settings of a text classifier with KerasTuner.
 
     pip install keras-tuner
     python examples/search_classifier.py --data reviews.csv \\
         --preset xlnet_tiny_en --output runs/search --trials 12
 
-`label` and `text` are columns of the file. The same command goes on with a
-search that was stopped. At its end it prints the best settings and the command
-that fine-tunes with them.
+The CSV file has the columns `label` and `text`. The same command resumes a
+search that was stopped. At the end the program prints the best accuracy and the
+command that fine-tunes a model with the best settings.
 """
 
 import importlib.util
@@ -23,10 +23,10 @@ MOST_EPOCHS = 4
 
 
 def parse_arguments(argv=None):
-    """Options of the command."""
+    """Parse the options of the command."""
     parser = command_line.Parser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
-    add("--data", required=True, metavar="FILE", help="CSV, or JSON lines")
+    add("--data", required=True, metavar="FILE", help="CSV or JSON lines")
     add("--preset", required=True, metavar="DIR", help="pretrained model")
     add("--output", required=True, metavar="DIR")
     add("--trials", type=int, default=12, help="settings to try (default 12)")
@@ -36,7 +36,10 @@ def parse_arguments(argv=None):
 
 
 def read(data, seed):
-    """Training and held-out (texts, labels) of a table, and the classes."""
+    """Read a table; return training data, held-out data and class names.
+
+    Both data are tuples of texts and labels.
+    """
     from data_pipeline.tasks.reading import read_examples
     from data_pipeline.tasks.splitting import hold_out
 
@@ -50,7 +53,7 @@ def read(data, seed):
 
 
 def make_search(preset, names, num_examples, sequence_length):
-    """keras_tuner.HyperModel of the settings to search."""
+    """Make the keras_tuner.HyperModel with the settings to search."""
     import keras_tuner
 
     import xlnet_tf
@@ -91,7 +94,7 @@ def make_search(preset, names, num_examples, sequence_length):
 
 
 def main(argv=None):
-    """Run the command; see the module's text."""
+    """Run the command, see the docstring of the module."""
     arguments = parse_arguments(argv)
     if importlib.util.find_spec("keras_tuner") is None:
         raise ValueError("KerasTuner is missing: pip install keras-tuner")
@@ -105,7 +108,8 @@ def main(argv=None):
     search = make_search(
         arguments.preset, names, len(training[0]), arguments.sequence_length
     )
-    # KerasTuner would report what does not fit as a trial that failed.
+    # Build a model first: KerasTuner would report a wrong preset only as a
+    # failed trial.
     search.build(keras_tuner.HyperParameters())
     tuner = keras_tuner.BayesianOptimization(
         search,

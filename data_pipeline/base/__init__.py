@@ -1,1 +1,1 @@
-"""Base of all packages: files, settings, command line, progress."""
+"""Base modules of all packages: files, settings, command line, progress."""

@@ -1,4 +1,4 @@
-"""`SHA256SUMS` of directories, to find damaged and missing files."""
+"""`SHA256SUMS` files of directories, which reveal damaged and missing files."""
 
 import re
 
@@ -9,7 +9,7 @@ from data_pipeline.base.files import sha256_of
 from data_pipeline.base.files import write_bytes
 from data_pipeline.base.files import write_json
 
-# In the format of `sha256sum`.
+# A list of digests in the format of `sha256sum`.
 CHECKSUMS_FILE = "SHA256SUMS"
 _CHECKSUM = re.compile("([0-9a-f]{64}) [ *](.+)")
 
@@ -18,7 +18,7 @@ def write_checksums(directory):
     """Write the SHA-256 of all files of a directory to its `SHA256SUMS`.
 
     Args:
-        directory: path. `sha256sum -c SHA256SUMS` checks it too.
+        directory: path. `sha256sum -c SHA256SUMS` can check it too.
     """
     directory = as_path(directory)
     names = [x for x in names_below(directory) if x != CHECKSUMS_FILE]
@@ -29,7 +29,7 @@ def write_checksums(directory):
 def add_checksums(directory, names, listing=CHECKSUMS_FILE):
     """Write the SHA-256 of new files to the `SHA256SUMS` of a directory.
 
-    Entries of missing files are dropped.
+    The entries of files that no longer exist are removed.
 
     Args:
         directory: path.
@@ -45,16 +45,17 @@ def add_checksums(directory, names, listing=CHECKSUMS_FILE):
 
 
 def write_listed(directory, values):
-    """Write JSON files, and list their SHA-256 in the `SHA256SUMS` beside them.
+    """Write JSON files and add their SHA-256 to the directory's `SHA256SUMS`.
 
-    A file is not listed while it is written, so it is not checked after a kill.
+    The entry of a file is removed before the file is written. If the process is
+    killed in between, no old digest refuses the new file.
 
     Args:
         directory: path.
-        values: dict of a file's name to its JSON value.
+        values: dict of file names to JSON values.
 
     Raises:
-        ValueError: if `SHA256SUMS` is damaged.
+        ValueError: `SHA256SUMS` is damaged.
     """
     directory = as_path(directory)
     listing = directory / CHECKSUMS_FILE
@@ -68,7 +69,7 @@ def write_listed(directory, values):
 
 
 def write_listing(file, digests):
-    """Write known SHA-256 to a file for `sha256sum -c`.
+    """Write given SHA-256 digests to a file in the format of `sha256sum -c`.
 
     Args:
         file: path.
@@ -83,17 +84,17 @@ def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
     """Compare files of a directory with its `SHA256SUMS`.
 
     Args:
-        directory: path. Without `SHA256SUMS` nothing is compared: models in
-            other formats have none.
+        directory: path. Without a `SHA256SUMS` nothing is compared, because
+            models in other formats have no such file.
         names: list of str, paths below the directory, or None for all listed
-            files. Files that are not listed are ignored.
+            files. Names without an entry are ignored.
         listing: str, name of the file of digests.
 
     Returns:
-        list of str, the listed names.
+        list of str, the names that were compared.
 
     Raises:
-        ValueError: if a file is missing or was changed.
+        ValueError: a file is missing or was changed.
     """
     directory = as_path(directory)
     listing = directory / listing
@@ -118,7 +119,7 @@ def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
 
 
 def _read_digests(listing):
-    """Read a `SHA256SUMS`, dict of name to digest."""
+    """Read a `SHA256SUMS` file as a dict of file names to digests."""
     digests = {}
     for line in listing.read_bytes().splitlines():
         match = _CHECKSUM.fullmatch(line.decode(errors="replace"))

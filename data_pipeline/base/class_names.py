@@ -1,19 +1,19 @@
-"""Names of classes, as in files and from users."""
+"""Class names, with equal numbers as one class."""
 
 import re
 
-# A whole number written as a float.
+# A whole number that is written as a float.
 _WHOLE = re.compile(r"([+-]?\d+)\.0*")
 
 
 class ClassNames:
-    """Names of classes as written in files.
+    """Map from labels in files to class names.
 
-    Equal numbers are one class: "1.0" is "1", unless the known class is
-    written "1.0".
+    Equal numbers are one class. The label "1.0" has the class "1", unless a
+    known class is written "1.0".
 
     Args:
-        known: tuple of str, the known classes, or None.
+        known: tuple of str, the known class names, or None.
     """
 
     def __init__(self, known):
@@ -22,10 +22,10 @@ class ClassNames:
             self._known.setdefault(_whole(name), name)
 
     def name(self, label):
-        """Class of a label, str.
+        """Return the class name of a label, str.
 
         Args:
-            label: str.
+            label: str, as written in a file.
         """
         if label in self._known:
             return self._known[label]
@@ -34,7 +34,7 @@ class ClassNames:
 
 
 def _whole(label):
-    """Text of a whole number without its point; other text unchanged."""
+    """Remove ".0" from the text of a whole number; keep other text."""
     match = _WHOLE.fullmatch(label)
     whole = match[1] if match else label
     return "0" if whole in ("-0", "+0") else whole

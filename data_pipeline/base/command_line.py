@@ -1,4 +1,4 @@
-"""Running commands: options, exit status, one-line errors, signals."""
+"""Functions for commands: options, exit status, one-line errors, signals."""
 
 import argparse
 import codecs
@@ -16,8 +16,8 @@ import warnings
 from data_pipeline.base.suggestions import closest
 from data_pipeline.base.suggestions import did_you_mean
 
-# Control characters, ends of lines, and marks that turn the writing direction.
-# Escaped, they neither control a terminal nor begin a new line.
+# Control characters, line ends, and marks that change the writing direction. We
+# escape them because they could control the terminal or begin a new line.
 _CONTROLS = {
     code: f"\\u{code:04x}"
     for code in (
@@ -30,19 +30,19 @@ _CONTROLS = {
 
 
 def printable(text):
-    """Write the control characters of a name or text as JSON does, \\uXXXX.
+    """Escape the control characters of a text as JSON does, \\uXXXX.
 
     Args:
-        text: any value, by its str.
+        text: any value; it is converted with `str`.
 
     Returns:
-        str, of one line.
+        str, one line.
     """
     return str(text).translate(_CONTROLS)
 
 
 def print_lines(*lines):
-    """Print results on standard output, at once.
+    """Print results on standard output and flush it.
 
     Args:
         *lines: str, each printed as one line, see `printable`.
@@ -61,7 +61,7 @@ def _print(stream, lines):
 
 
 def _escape(error):
-    """Escape characters that an encoding lacks, as JSON does, for `codecs`."""
+    """Error handler of `codecs`: escape missing characters as JSON does."""
     text = error.object[error.start : error.end]
     units = text.encode("utf-16-be", "surrogatepass").hex("\n", 2).split()
     return "".join(f"\\u{unit}" for unit in units), error.end
@@ -73,38 +73,41 @@ codecs.register_error("escape_as_json", _escape)
 def _prepare_streams():
     """Make standard output and standard error accept every text.
 
-    Their encoding may lack a letter of a result or of a path. A file name that
-    is not UTF-8 has lone surrogates, which no encoding has.
+    The encoding of the terminal may lack a letter of a result or path. A file
+    name that is not UTF-8 contains lone surrogates, which no encoding can
+    write.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by the shell
+        if stream is None:  # the shell closed it
             setattr(sys, name, open(os.devnull, "w"))
         elif hasattr(stream, "reconfigure"):
-            # Fails where a pipe has taken the place of a file, once the handler
-            # is changed.
+            # `reconfigure` changes the handler first. It then fails if a pipe
+            # has replaced the file.
             with contextlib.suppress(OSError):
                 stream.reconfigure(errors="escape_as_json")
 
 
 def run(main, argv=None):
-    """Run `main(argv)` and print a user's error in one line.
+    """Run the `main` function of a command; print a user's error in one line.
 
-    Errors of the user are `ValueError`, `TypeError`, `OSError` and
-    `RuntimeError`. Any other exception is a bug and keeps its traceback.
+    `ValueError`, `TypeError`, `OSError` and `RuntimeError` count as errors of
+    the user. Any other exception is a bug: Python prints its traceback.
 
     Args:
-        main: function of a list of str, or None for `sys.argv`, that returns
-            an exit status or None.
-        argv: list of str, default None.
+        main: function with the argument `argv`. It returns an exit status, or
+            None for success.
+        argv: list of str, the arguments of the command, or None for
+            `sys.argv[1:]`.
 
     Returns:
         int, the exit status: 0 success, 1 error of the user, 130 stopped by
-        Ctrl-C, 141 stopped as nobody reads its output, 143 stopped by SIGTERM.
-        Once `main` has begun, no library can lose a signal.
+        Ctrl-C, 141 stopped because nobody reads the output, 143 stopped by
+        SIGTERM. A library that swallows the interruption does not change this
+        status.
     """
     _prepare_streams()
-    # The log level of TensorFlow's C++ code, read at its import.
+    # TensorFlow reads the log level of its C++ code when it is imported.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     signals = _Signals()
     status = 0
@@ -117,7 +120,7 @@ def run(main, argv=None):
         signals.received = signals.received or signal.SIGINT
     except Exception as error:
         signals.raises = False
-        # Libraries turn an interruption into errors of their own.
+        # A library may turn an interruption into an error of its own class.
         if not signals.received:
             status = _status_of(error)
             if status is None:
@@ -132,13 +135,17 @@ def run(main, argv=None):
 
 
 def _status_of(error):
-    """Print a user's error in a line; return its exit status, None for a bug.
+    """Print a user's error in one line and return the exit status.
 
     Args:
         error: Exception.
+
+    Returns:
+        int, or None if the error is a bug.
     """
     if isinstance(error, (ValueError, TypeError, OSError, RuntimeError)):
-        # A newline, because a long text that failed is not kept in the buffer.
+        # Print a newline to test the pipe: after a failed write, Python may
+        # have dropped the text from the buffer.
         if isinstance(error, BrokenPipeError) and _is_unread("\n"):
             return 141
         print_notes(f"error: {_message(error)}")
@@ -151,17 +158,21 @@ def _status_of(error):
 
 
 class _Signals:
-    """Handlers that let SIGTERM and Ctrl-C stop a command.
+    """Signal handlers that stop a command on SIGTERM or Ctrl-C.
 
-    They raise KeyboardInterrupt, so that `with` and `finally` remove
-    half-written files. Libraries swallow it in their callbacks, so a thread
-    sends the signal again until the exception propagates. During an import the
-    exception would abort the process or leave half-made modules, so the process
-    ends at once: as after a kill, every file is whole or absent.
+    The handlers raise KeyboardInterrupt, so that `with` and `finally` blocks
+    remove half-written files. Some libraries swallow this exception in their
+    callbacks. A thread therefore sends the signal again until the exception
+    propagates.
+
+    During an import, the exception could crash the process or leave modules
+    incomplete. The handlers then end the process at once. This is safe because
+    all writes are atomic.
 
     Attributes:
-        received: int, number of the first signal, or None.
-        raises: bool, whether the handlers raise. Default True.
+        received: int, number of the first signal, or None before any signal.
+        raises: bool, whether the handlers raise KeyboardInterrupt. Default
+            True.
     """
 
     _AGAIN = 0.1  # seconds
@@ -176,7 +187,7 @@ class _Signals:
         self._hook = sys.unraisablehook
 
     def install(self):
-        """Set the handlers, if this is the main thread."""
+        """Set the handlers if this is the main thread."""
         global _signals
         _signals = self
         if threading.current_thread() is threading.main_thread():
@@ -194,7 +205,7 @@ class _Signals:
         sys.unraisablehook = self._hook
 
     def take(self):
-        """See `take_signal`."""
+        """Return and forget the received signal, see `take_signal`."""
         self._end_sending()
         number, self.received = self.received, None
         return number
@@ -206,7 +217,7 @@ class _Signals:
             self._sender = None
 
     def _ignore(self, unraisable):
-        """Print exceptions that libraries swallow, except interruptions."""
+        """Hook for swallowed exceptions: print them, except interruptions."""
         if not (self.received and unraisable.exc_type is KeyboardInterrupt):
             self._hook(unraisable)
 
@@ -226,27 +237,28 @@ class _Signals:
             os.write(2, b"stopped\n")
             os._exit(128 + self.received)
         if _is_spawning(frame):
-            return  # until it is sent again
-        # A second signal of the user may interrupt what the first one began.
+            return  # the thread sends it again
+        # A second signal from the user may interrupt the cleanup after the
+        # first. A repeated signal from the thread may not.
         if not (is_sent_again and _is_unwinding()):
             raise KeyboardInterrupt
 
     def _send_again(self):
         main = threading.main_thread().ident
         while not self._is_over.wait(self._AGAIN):
-            # Other handlers may have taken over for a while.
+            # The command may have set other handlers for a while.
             if signal.getsignal(self.received) == self._handle:
                 self._is_sent_again = True
                 signal.pthread_kill(main, self.received)
 
 
-_signals = None  # the running command's
+_signals = None  # of the running command
 
 
 def take_signal():
-    """Take over a signal that came before the caller set its own handlers.
+    """Return the signal received so far, for a caller with its own handlers.
 
-    That signal no longer interrupts the command.
+    The signal is forgotten and no longer interrupts the command.
 
     Returns:
         int, number of the signal, or None if there was none.
@@ -262,7 +274,7 @@ def _is_importing(frame):
 def _is_spawning(frame):
     """Whether a frame or its callers start a process, bool.
 
-    An interruption would end the new process in a traceback.
+    An interruption at this point would make the new process print a traceback.
     """
     return any(
         x.endswith("multiprocessing/popen_spawn_posix.py")
@@ -271,7 +283,7 @@ def _is_spawning(frame):
 
 
 def _files_of(frame):
-    """Names of the files of a frame and of its callers."""
+    """Yield the names of the source files of a frame and its callers."""
     while frame is not None:
         yield frame.f_code.co_filename
         frame = frame.f_back
@@ -295,31 +307,32 @@ def available_cores():
 
 
 def _is_unread(more=""):
-    """Flush standard output; whether its reader has quit, as `head` does.
+    """Flush standard output and check whether its reader has quit.
 
     Args:
-        more: str, printed first.
+        more: str, text to print first.
 
     Returns:
-        bool.
+        bool, True if the reader has quit, as `head` does.
     """
     try:
         sys.stdout.write(more)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes again at exit, and would print an error.
+        # Python flushes again at exit, which would print an error.
         with open(os.devnull, "w") as nothing:
             os.dup2(nothing.fileno(), sys.stdout.fileno())
         return True
-    except OSError:  # such as a full disk, which Python reports at exit
+    except OSError:  # Python reports it at exit
         pass
     return False
 
 
 def _told_of_tensorflow(error):
-    """Text about a read or write error, str; None for other errors.
+    """Message for TensorFlow's read and write errors, or None for other errors.
 
-    TensorFlow has its own classes, and not every command imports it.
+    TensorFlow has its own error classes. Texts are compared first, because not
+    every command imports TensorFlow.
     """
     if "File system scheme" in str(error):
         return (
@@ -342,12 +355,13 @@ PRINT_CONFIG = "--print-config"
 
 
 class Parser(argparse.ArgumentParser):
-    """Options of a command; a mistake in them prints one line.
+    """Parser of a command's options; it prints a mistake in one line.
 
-    The line suggests a known name for an unknown one. The exit status is 2.
+    For an unknown name, the line suggests a similar known name. The exit status
+    is 2.
     """
 
-    # Options of other commands that users look for here -> advice on each.
+    # Dict of an option that belongs to another command to advice for the user.
     elsewhere: typing.Mapping[str, str] = types.MappingProxyType({})
     _subcommands = None
 
@@ -357,7 +371,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args=None, namespace=None):
         args = sys.argv[1:] if args is None else args
-        # Before argparse complains about missing options.
+        # Check this first: argparse would complain about missing options.
         self.refuse_unknown(args)
         return super().parse_args(args, namespace)
 
@@ -369,10 +383,10 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def refuse_unknown(self, args):
-        """End the process if the command lacks an option.
+        """End the process if an argument is an unknown option.
 
         Args:
-            args: list of str.
+            args: list of str, the arguments of the command.
         """
         known = set(self._option_string_actions)
         if self._subcommands is not None:
@@ -397,7 +411,7 @@ class Parser(argparse.ArgumentParser):
         return did_you_mean(name, names)
 
     def error(self, message):
-        """Print a line, and end the process with status 2."""
+        """Print the error in one line and end the process with status 2."""
         choice = re.search(
             r"invalid choice: '([^']*)' \(choose from (.*)\)", message
         )
@@ -411,12 +425,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(parser, argv=None, may_be_empty=()):
-    """Parse the options of a command; refuse empty ones.
+    """Parse the options of a command; refuse empty values.
 
     Args:
         parser: Parser.
-        argv: list of str, default None for the arguments of the process.
-        may_be_empty: names of options that hold text, which may be "".
+        argv: list of str, or None for the arguments of the process.
+        may_be_empty: names of the options whose value may be "".
 
     Returns:
         argparse.Namespace.
@@ -427,7 +441,7 @@ def parse(parser, argv=None, may_be_empty=()):
 
 
 def add_quiet(parser):
-    """Add the option of long commands to print only errors and results.
+    """Add the option `--quiet`, which turns off the progress messages.
 
     Args:
         parser: Parser.
@@ -443,15 +457,15 @@ def tell(options, work):
     """Announce long work before it begins, unless the command is quiet.
 
     Args:
-        options: argparse.Namespace, with the option of `add_quiet`.
-        work: str, such as "training a tokenizer".
+        options: argparse.Namespace, with the option `--quiet`.
+        work: str, name of the work, such as "training a tokenizer".
     """
     if not options.quiet:
         print_notes(f"{work}, which takes from seconds to minutes")
 
 
 def refuse_empty(parser, options, may_be_empty=()):
-    """End with a usage error if an option is empty, as unset variables are.
+    """End the process with a usage error if an option has an empty value.
 
     Args:
         parser, may_be_empty: see `parse`.
@@ -470,7 +484,7 @@ def refuse_empty(parser, options, may_be_empty=()):
 
 @contextlib.contextmanager
 def warnings_in_a_line():
-    """Context manager that prints each warning in one line."""
+    """Context manager that prints each `UserWarning` in one line."""
 
     def write(message, category, *where, **arguments):
         if issubclass(category, UserWarning):
@@ -493,7 +507,7 @@ def _message(error):
         )
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}."
-    if isinstance(error, UnicodeEncodeError):  # TensorFlow's, for a path
+    if isinstance(error, UnicodeEncodeError):  # from TensorFlow, for a path
         return (
             f"{error.object[:200]!r} is not UTF-8, as it must be. Rename the "
             "file, or correct the text."

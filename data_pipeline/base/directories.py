@@ -1,4 +1,4 @@
-"""Replacement of whole directories of models."""
+"""Atomic replacement of model directories."""
 
 import contextlib
 import os
@@ -20,26 +20,29 @@ from data_pipeline.base.outputs import check_directory
 
 @contextlib.contextmanager
 def written_directory(path, is_replaced):
-    """Context in which the model in a directory is replaced, whole.
+    """Context manager that replaces the model in a directory.
 
-    Foreign files in the directory stay. It gets a `SHA256SUMS` of the written
-    files. A directory that cannot be renamed (in a bucket, a mount point, the
-    working directory, or with further folders) is written file by file, the
-    checksums first, so that a reader notices an unfinished one.
+    Files that do not belong to a model stay. A `SHA256SUMS` of the written
+    files is added.
+
+    Some directories cannot be renamed: directories in a bucket, mount points,
+    the working directory, and directories with other folders. Such a directory
+    is written file by file. Its checksums are written first, so that readers
+    notice an unfinished directory.
 
     Args:
-        path: path of a directory, made if missing.
-        is_replaced: function of a file's name in the directory: whether the
-            file belongs to the earlier model.
+        path: path of a directory. It is created if it does not exist.
+        is_replaced: function of the name of a file in the directory. It returns
+            True if the file belongs to the earlier model.
 
     Yields:
-        pathlib.Path of a new local directory, to write to.
+        pathlib.Path, an empty local directory. Write the model there.
 
     Raises:
         ValueError: `path` or a parent is a file.
     """
     if not is_remote(path):
-        path = path.resolve()  # a link to a directory stays one
+        path = path.resolve()  # keep a link to a directory
     check_directory(path)
     if _can_be_renamed(path):
         with written_whole(path, replace_directory=True) as new:
@@ -68,11 +71,11 @@ def written_directory(path, is_replaced):
 
 
 def remove_links(directory, names):
-    """Remove links below a directory that writes would follow.
+    """Remove the symbolic links that writes below a directory would follow.
 
     Args:
         directory: path.
-        names: list of str, the files to write, as paths below it.
+        names: list of str, files to write, as paths below the directory.
     """
     if is_remote(directory):
         return
@@ -85,7 +88,7 @@ def remove_links(directory, names):
 
 
 def _can_be_renamed(path):
-    """Whether another directory can replace a directory as a whole."""
+    """Whether a new directory can be renamed to this path, bool."""
     if is_remote(path):
         return False
     if not path.is_dir():
@@ -104,7 +107,7 @@ def _can_be_renamed(path):
 
 
 def _keep_others(old, new, is_replaced):
-    """Link the files that are not replaced into a new directory."""
+    """Link files that stay from the old directory into the new one."""
     for item in old.iterdir():
         target = new / item.name
         if is_unfinished(item) or is_replaced(item.name):
@@ -115,5 +118,5 @@ def _keep_others(old, new, is_replaced):
         elif not os.path.lexists(target):
             try:
                 os.link(item, target, follow_symlinks=False)
-            except OSError:  # not every file system has links
+            except OSError:  # no links on this disk
                 shutil.copy2(item, target, follow_symlinks=False)

@@ -1,6 +1,6 @@
-"""Paths, atomic writes and JSON files.
+"""Functions for paths, atomic writes and JSON files.
 
-All three packages read paths with `as_path` and write with `written_whole`.
+All packages open paths with `as_path` and write files with `written_whole`.
 """
 
 import contextlib
@@ -22,31 +22,31 @@ from data_pipeline.base.limits import MOST_JSON_BYTES
 from data_pipeline.base.limits import check_length
 from data_pipeline.base.limits import shown
 
-# Prefix of the names of files that are being written.
+# Prefix of the names of files that are not complete.
 _UNFINISHED = ".tmp-"
 _CHUNK = 1 << 24
-# AT_FDCWD and RENAME_EXCHANGE of Linux.
+# The constants AT_FDCWD and RENAME_EXCHANGE of Linux.
 _HERE, _EXCHANGE = -100, 2
 
 
 def as_path(path):
-    """Path of a local file, or of one in a bucket.
+    """Convert text to a path object, local or in a bucket.
 
     Args:
-        path: str or path; `~/...` is below the home directory. TensorFlow
-            (`tf.io.gfile`) reads and writes `gs://BUCKET/...`, and s3 and az
-            if it supports them. `hf://OWNER/NAME` is fetched, see `hub`.
-            fsspec reads and writes the other schemes that it supports; https
-            and `hf://datasets/OWNER/NAME/...` are read only.
+        path: str or path. `~/...` is below the home directory. TensorFlow
+            (`tf.io.gfile`) opens `gs://BUCKET/...`, and s3 and az if it
+            supports them. A model `hf://OWNER/NAME` is downloaded, see `hub`.
+            fsspec opens all other schemes that it supports; https and
+            `hf://datasets/OWNER/NAME/...` are read only.
 
     Returns:
-        pathlib.Path, or an etils.epath.Path or `urls.UrlPath`, which have the
-        same methods.
+        pathlib.Path for a local file, else etils.epath.Path or `urls.UrlPath`,
+        which have the same methods.
 
     Raises:
-        ValueError: if the scheme is unknown, no file can have that name, or
-            the path needs a home directory and there is none.
-        OSError: if a model of the hub cannot be fetched.
+        ValueError: the scheme is unknown, no file can have this name, or the
+            path begins with `~` and there is no home directory.
+        OSError: a model of the hub cannot be downloaded.
     """
     text = os.fspath(path)
     if not is_path(text):
@@ -61,7 +61,7 @@ def as_path(path):
         return hub.fetched(text)
     if scheme in ("s3", "az") and not _tensorflow_knows(scheme):
         return urls.UrlPath(text)
-    from etils import epath  # loads as slowly as the rest of a --help
+    from etils import epath  # slow: doubles the time of a --help
 
     try:
         return epath.Path(text)
@@ -70,7 +70,7 @@ def as_path(path):
 
 
 def with_home(path):
-    """Put the home directory in place of `~` in a local path or glob.
+    """Replace `~` in a local path or glob by the home directory.
 
     Args:
         path: str.
@@ -79,7 +79,7 @@ def with_home(path):
         str.
 
     Raises:
-        ValueError: if there is no home directory, as in some containers.
+        ValueError: there is no home directory, as in some containers.
     """
     expanded = os.path.expanduser(path)
     is_lost = expanded == path or os.environ.get("HOME") == ""
@@ -92,13 +92,13 @@ def with_home(path):
 
 
 def refuse_pipe(path):
-    """Refuse a file that can be read only once.
+    """Refuse a pipe or a device, because it can be read only once.
 
     Args:
-        path: path, of `as_path`.
+        path: path from `as_path`.
 
     Raises:
-        ValueError: it is a pipe, a terminal or another device.
+        ValueError: the path is a pipe, a terminal or another device.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ValueError(
@@ -108,25 +108,25 @@ def refuse_pipe(path):
 
 
 def is_remote(path):
-    """Whether a path is not local, bool; a fetched hub model is local."""
+    """Whether a path is not local, bool. A downloaded hub model is local."""
     return "://" in os.fspath(path) and not is_model_of_hub(path)
 
 
 def is_model_of_hub(path):
-    """Whether a path is `hf://OWNER/NAME`, or below it, bool."""
+    """Whether a path is `hf://OWNER/NAME` or below such a model, bool."""
     text = os.fspath(path)
     return text.startswith(hub.SCHEME) and not text.startswith(urls.DATASETS)
 
 
 def check_tensorflow_reads(path, advice):
-    """Refuse a path of fsspec where TensorFlow must open the files.
+    """Refuse a path of fsspec, which TensorFlow cannot open.
 
     Args:
-        path: path, of `as_path`.
-        advice: str, a sentence of advice.
+        path: path from `as_path`.
+        advice: str, a sentence for the end of the message.
 
     Raises:
-        ValueError: it is a `urls.UrlPath`.
+        ValueError: the path is a `urls.UrlPath`.
     """
     if isinstance(path, urls.UrlPath):
         raise ValueError(
@@ -136,7 +136,7 @@ def check_tensorflow_reads(path, advice):
 
 
 def _tensorflow_knows(scheme):
-    """Whether an imported package has added a scheme, bool."""
+    """Whether TensorFlow is imported and can open a scheme, bool."""
     tensorflow = sys.modules.get("tensorflow")
     return tensorflow is not None and (
         scheme in tensorflow.io.gfile.get_registered_schemes()
@@ -145,15 +145,15 @@ def _tensorflow_knows(scheme):
 
 @contextlib.contextmanager
 def local_copy(path):
-    """Context with a local copy of a file or directory.
+    """Context manager that provides a local copy of a file or directory.
 
-    Some libraries, such as HDF5, read only local files.
+    Some libraries, such as HDF5, can only read local files.
 
     Args:
         path: path.
 
     Yields:
-        pathlib.Path: `path` itself if it is local.
+        pathlib.Path of the copy, or `path` itself if it is local.
     """
     if not is_remote(path):
         yield as_path(path)
@@ -166,35 +166,40 @@ def local_copy(path):
 
 @contextlib.contextmanager
 def written_whole(path, replace_directory=False):
-    """Context in which a file or a directory is written and then renamed.
+    """Context manager for an atomic write of a file or directory.
 
-    If the block fails, `path` keeps its old content. If two processes write at
-    once, one wins, whole. All is flushed to the disk before the rename, so even
-    a power loss leaves either the old or the new content.
+    The `with` block writes to a temporary path, which is then renamed to
+    `path`. If the block fails, `path` keeps its old content. If two processes
+    write at once, the result is complete and comes from one process. The data
+    is flushed to the disk before the rename, so even a power loss leaves either
+    the old or the new content.
 
-    Files that belong together enter one `contextlib.ExitStack`: all are written
-    before any is renamed, and the first one entered is renamed last.
+    For files that belong together, enter their contexts in one
+    `contextlib.ExitStack`. All files are then written before the first rename,
+    and the file entered first is renamed last.
 
-    In a bucket a file is replaced at once, but a directory file by file;
-    `verify_checksums` finds a half-written one. A directory for a model of the
-    hub is uploaded in one commit.
+    In a bucket, a file is replaced at once, but a directory is replaced file by
+    file. `verify_checksums` detects a directory that is not complete. A
+    directory for a model of the hub is uploaded in one commit.
 
     Args:
-        path: path of a file or a directory; its parent is made.
-        replace_directory: bool, whether a directory that is not empty may be
-            replaced. It is deleted after the new one stands in its place; on
-            Linux there is a directory at `path` at every moment.
+        path: path of a file or directory. A missing parent is created.
+        replace_directory: bool, whether to replace a directory that is not
+            empty. The old directory is deleted after the rename. On Linux, a
+            directory exists at `path` at every moment.
 
     Yields:
-        local pathlib.Path with the same ending, to write to.
+        local pathlib.Path with the same suffix. Write the file or directory
+        there.
 
     Raises:
-        FileExistsError: a directory stands there and may not be replaced.
-        ValueError: a device or a socket stands there, such as /dev/null.
-        OSError: with `path` as its file name.
+        FileExistsError: `path` is a directory that is not empty, and
+            `replace_directory` is False.
+        ValueError: `path` is a device such as /dev/null, or a socket.
+        OSError: the disk is full or writing fails. The error names `path`.
     """
     if is_model_of_hub(path):
-        hub.parts(os.fspath(path))  # refuses other forms
+        hub.parts(os.fspath(path))  # refuse other forms early
         with tempfile.TemporaryDirectory() as folder:
             temporary = pathlib.Path(folder) / os.path.basename(path)
             yield temporary
@@ -223,16 +228,17 @@ def written_whole(path, replace_directory=False):
 
 @contextlib.contextmanager
 def errors_of_disk(temporary, path):
-    """Context that puts the user's file name into disk errors.
+    """Context manager that puts the user's file name into disk errors.
 
-    Libraries have classes of their own for a full disk, and name no file.
+    Libraries raise their own error classes for a full disk and do not name the
+    file.
 
     Args:
-        temporary: path that is written to.
-        path: path that it is renamed to.
+        temporary: path that the block writes to.
+        path: path that `temporary` will be renamed to.
 
     Raises:
-        OSError: with `path`, or a file below it, as its file name.
+        OSError: a disk error. Its file name is `path` or a file below it.
     """
     try:
         yield
@@ -250,10 +256,10 @@ def errors_of_disk(temporary, path):
 
 
 def is_of_full_disk(error):
-    """Whether a disk or a quota is used up, bool.
+    """Whether an error reports a full disk or an exceeded quota, bool.
 
     Args:
-        error: Exception of Python, or of a library, judged by its message.
+        error: Exception. For error classes of libraries, the message decides.
     """
     numbers = (errno.ENOSPC, errno.EDQUOT)
     return getattr(error, "errno", None) in numbers or any(
@@ -262,12 +268,12 @@ def is_of_full_disk(error):
 
 
 def is_unfinished(path):
-    """Whether a path is a temporary one of `written_whole`, bool."""
+    """Whether a path is a temporary path of `written_whole`, bool."""
     return os.path.basename(os.fspath(path)).startswith(_UNFINISHED)
 
 
 def remove(path):
-    """Remove a file or a directory, if it exists."""
+    """Remove a file or directory if it exists."""
     path = as_path(path)
     if path.is_dir() and not (not is_remote(path) and path.is_symlink()):
         if is_remote(path):
@@ -279,11 +285,11 @@ def remove(path):
 
 
 def copy_tree(source, target):
-    """Copy a file or the files of a directory, locally or in a bucket.
+    """Copy a file or a directory, locally or to and from a bucket.
 
     Args:
         source: path.
-        target: path; files there are replaced.
+        target: path. Existing files with the same names are replaced.
     """
     source, target = as_path(source), as_path(target)
     if source.is_dir():
@@ -292,12 +298,12 @@ def copy_tree(source, target):
             copy_tree(file, target / file.name)
         return
     with source.open("rb") as reader, target.open("wb") as writer:
-        writer.write(b"")  # else a bucket gets no empty file
+        writer.write(b"")  # creates an empty file in a bucket too
         shutil.copyfileobj(reader, writer, _CHUNK)
 
 
 def write_bytes(file, data):
-    """Write a file, whole or not at all.
+    """Write bytes to a file, atomically.
 
     Args:
         file: path.
@@ -308,12 +314,12 @@ def write_bytes(file, data):
 
 
 def write_json(file, value, **options):
-    """Write a value as a JSON file, whole or not at all.
+    """Write a value as a JSON file, atomically.
 
     Args:
         file: path.
-        value: any value that JSON can hold.
-        **options: of `json.dumps`.
+        value: any value that JSON can represent.
+        **options: arguments of `json.dumps`.
     """
     text = json.dumps(value, indent=2, **options)
     write_bytes(file, (text + "\n").encode())
@@ -326,9 +332,9 @@ def parse_json(text):
         text: str or bytes.
 
     Raises:
-        ValueError: if it is not JSON, or an object has two equal keys (Python
-            would use the last one).
-        RecursionError: if it is nested too deeply.
+        ValueError: the text is not JSON, or an object has two equal keys.
+            Python's parser would use the last value.
+        RecursionError: the value is nested too deeply.
     """
     return json.loads(text, object_pairs_hook=_as_dict)
 
@@ -343,10 +349,10 @@ def _as_dict(pairs):
 
 
 def read_json(file):
-    """Read the value of a JSON file.
+    """Read a JSON file and return its value.
 
     Raises:
-        ValueError: if it is not JSON, or too long to be read.
+        ValueError: the file is not JSON, or is longer than `MOST_JSON_BYTES`.
     """
     check_length(file, size_of(file), MOST_JSON_BYTES)
     try:
@@ -356,7 +362,7 @@ def read_json(file):
 
 
 def read_json_object(file):
-    """Read the dict of a JSON file; ValueError for another value."""
+    """Read a dict from a JSON file; raise ValueError for any other value."""
     values = read_json(file)
     if not isinstance(values, dict):
         raise ValueError(f"{file} does not hold a JSON object.")
@@ -364,28 +370,28 @@ def read_json_object(file):
 
 
 def json_line(value):
-    """Write a value as one line of JSON, as readable as UTF-8 allows.
+    """Format a value as one line of JSON, with readable letters.
 
     Args:
-        value: dict or list of JSON's types.
+        value: dict or list of types that JSON has.
 
     Returns:
-        str, with its line end. Lone surrogates, which UTF-8 lacks, are
-        escaped, and all that `printable` escapes, such as the line ends of
-        some readers.
+        str, with its line end. Letters stay as they are. Lone surrogates, which
+        UTF-8 cannot encode, are escaped, as are the characters that `printable`
+        escapes.
     """
     line = printable(json.dumps(value, ensure_ascii=False))
     return line.encode(errors="backslashreplace").decode() + "\n"
 
 
 def read_json_lines(file):
-    """Read the lines of a file of JSON objects, without truncated ones.
+    """Read a file with one JSON object per line; skip truncated lines.
 
     Args:
         file: path.
 
     Returns:
-        list of dict, empty if there is no file.
+        list of dict. A missing file gives an empty list.
     """
     lines = []
     if not as_path(file).is_file():
@@ -408,28 +414,29 @@ def read_range(file, begin, end):
 
 
 def size_of(file):
-    """Bytes of a file, int."""
+    """Size of a file in bytes, int."""
     stat = as_path(file).stat()
     return stat.length if is_remote(file) else stat.st_size
 
 
 def sha256_of(file):
-    """SHA-256 of a file, str of 64 hexadecimal digits."""
+    """Compute the SHA-256 of a file, str of 64 hexadecimal digits."""
     digest = hashlib.sha256()
     add_bytes(file, digest)
     return digest.hexdigest()
 
 
 def is_below(name):
-    """Whether a relative path is valid and stays in its directory, bool."""
+    """Whether a relative path is valid and stays below its directory, bool."""
     parts = pathlib.PurePosixPath(name).parts
     return is_path(name) and not os.path.isabs(name) and ".." not in parts
 
 
 def is_path(name):
-    """Whether a file can have a name, bool: no NUL, no lone surrogates.
+    """Whether a name is valid for a file, bool.
 
-    The surrogates that Python writes for bytes that are not UTF-8 are fine.
+    A valid name has no NUL and no lone surrogates. The surrogates that Python
+    uses for bytes that are not UTF-8 are allowed.
     """
     try:
         return b"\0" not in os.fsencode(name)
@@ -438,7 +445,7 @@ def is_path(name):
 
 
 def names_below(directory, prefix=""):
-    """Paths of the files below a directory, list of str in order."""
+    """List the paths of all files below a directory, sorted list of str."""
     names = []
     for path in sorted(directory.iterdir()):
         name = f"{prefix}{path.name}"
@@ -450,21 +457,21 @@ def names_below(directory, prefix=""):
 
 
 def add_bytes(file, digest):
-    """Add the bytes of a file to a digest of hashlib."""
+    """Add the bytes of a file to a hashlib digest."""
     with as_path(file).open("rb") as handle:
         while chunk := handle.read(_CHUNK):
             digest.update(chunk)
 
 
 def _beside(path):
-    """Return an unused path beside `path`, of the same suffix."""
+    """Return an unused temporary path beside `path`, with the same suffix."""
     return path.with_name(f"{_UNFINISHED}{uuid.uuid4().hex}-{path.name}")
 
 
 def _rename(new, path, replace_directory):
     """Rename a new file or directory to `path`."""
     if replace_directory and path.is_dir() and _exchange(new, path):
-        return  # `new` is now the old one, which the caller removes
+        return  # the caller removes the old directory, now at `new`
     while True:
         old = None
         if replace_directory and path.is_dir():
@@ -475,7 +482,7 @@ def _rename(new, path, replace_directory):
         except OSError as error:
             if old and not path.exists():
                 old.rename(path)
-            elif old:  # Another process has written its own meanwhile.
+            elif old:  # another process has written `path` meanwhile
                 remove(old)
                 continue
             elif error.errno in (errno.ENOTEMPTY, errno.EEXIST):
@@ -489,9 +496,9 @@ def _rename(new, path, replace_directory):
 
 
 def _exchange(one, other):
-    """Exchange two paths in one step; False if the system cannot."""
+    """Exchange two paths in one step; return False if it is impossible."""
     try:
-        rename = ctypes.CDLL(None).renameat2  # of Linux
+        rename = ctypes.CDLL(None).renameat2  # only Linux has it
     except (AttributeError, OSError):
         return False
     names = os.fsencode(one), os.fsencode(other)
@@ -500,14 +507,15 @@ def _exchange(one, other):
 
 def _flush_tree(path):
     if path.is_dir():
-        for inner in path.rglob("*"):  # directories too, for their names
+        # Flush directories too: they store the names of files.
+        for inner in path.rglob("*"):
             if inner.exists():
                 flush(inner)
     flush(path)
 
 
 def flush(path):
-    """Flush a local file, or the names in a directory, to the disk."""
+    """Flush a local file, or the names of a directory's files, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

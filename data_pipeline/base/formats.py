@@ -1,21 +1,21 @@
-"""Versions of the formats of stored files."""
+"""Checks of the format versions of stored files."""
 
 import reprlib
 
-# Field of the JSON file that is read first.
+# Key of the version in the JSON file that is read first.
 FORMAT_VERSION = "format_version"
 
 
 def check_version(file, found, known):
-    """Refuse a file of another version of its format.
+    """Refuse a file with an unknown format version.
 
     Args:
-        file: path, for the error.
-        found: the version in the file, or None if there is none.
-        known: int, the version that this library reads.
+        file: path, for the message.
+        found: the version in the file, or None if the file has no version.
+        known: int, the version that this library can read.
 
     Raises:
-        ValueError: if they differ.
+        ValueError: `found` and `known` differ.
     """
     if type(found) is int and found == known:
         return

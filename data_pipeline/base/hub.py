@@ -1,7 +1,7 @@
-"""Models of the Hugging Face Hub: `hf://OWNER/NAME`.
+"""Download and upload of models of the Hugging Face Hub, `hf://OWNER/NAME`.
 
-huggingface_hub uploads them, and fetches them into its cache. The next time it
-reads the cache, even without a network.
+The package huggingface_hub downloads a model into its cache. Without a network,
+a cached model can still be loaded.
 """
 
 import functools
@@ -12,7 +12,7 @@ from data_pipeline.base.limits import first_line
 
 SCHEME = "hf://"
 _FORM = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?")
-# Files for other frameworks, which are not downloaded.
+# Do not download files for other frameworks.
 _OF_OTHERS = [
     *("tf_model*", "rust_model*", "flax_model*"),
     *("*.onnx", "*.tflite", "*.ot", "*.msgpack"),
@@ -21,18 +21,19 @@ _PICKLED = "*.bin"
 
 
 def fetched(path):
-    """Fetch a model of the hub, or a file of one; return its local path.
+    """Download a model or a file of the hub and return its local path.
 
     Args:
-        path: str, hf://OWNER/NAME, hf://OWNER/NAME@REVISION, or a file or
-            folder behind one of these.
+        path: str, hf://OWNER/NAME or hf://OWNER/NAME@REVISION, or the path of a
+            file or folder below such a model.
 
     Returns:
         pathlib.Path in the cache of huggingface_hub.
 
     Raises:
-        ValueError: if `path` has another form, or huggingface_hub is missing.
-        OSError: if the model cannot be fetched.
+        ValueError: `path` has another form, or huggingface_hub is not
+            installed.
+        OSError: the model cannot be downloaded.
     """
     name, revision, rest = parts(path)
     return pathlib.Path(_directory(name, revision), rest or "")
@@ -41,16 +42,17 @@ def fetched(path):
 def upload(source, path):
     """Upload a file or directory to a model of the hub, in one commit.
 
-    Files of other names stay. A missing model is created, visible to everyone;
-    for a private model, create it first on the hub's site.
+    Other files of the model stay. A missing model is created and is public. For
+    a private model, create it on the hub's website first.
 
     Args:
-        source: local pathlib.Path.
-        path: str, as in `fetched`; a revision is a branch.
+        source: local pathlib.Path of the file or directory.
+        path: str, see `fetched`. A revision must be the name of a branch.
 
     Raises:
-        ValueError: see `fetched`; a file without a name.
-        OSError: if the upload fails.
+        ValueError: see `fetched`; or `source` is a file and `path` has no file
+            name.
+        OSError: the upload fails.
     """
     name, revision, rest = parts(path)
     if not source.is_dir():
@@ -81,16 +83,16 @@ def upload(source, path):
 
 
 def check_names_file(path):
-    """Raise ValueError unless `path` names a file of a model."""
+    """Raise ValueError if `path` names a whole model instead of a file."""
     if not parts(path)[2]:
         raise ValueError(f"{path} is a model; give {path}/NAME for a file.")
 
 
 def parts(path):
-    """Name, revision or None, and path below a model or None.
+    """Split a hub path into name, revision or None, and inner path or None.
 
     Raises:
-        ValueError: if `path` has another form than in `fetched`.
+        ValueError: `path` has another form than in `fetched`.
     """
     match = _FORM.fullmatch(path.rstrip("/"))
     if not match or match[1].startswith("datasets/"):
@@ -102,7 +104,7 @@ def parts(path):
 
 
 def _client(name, otherwise):
-    """Import the package huggingface_hub."""
+    """Import huggingface_hub; raise ValueError if it is not installed."""
     try:
         import huggingface_hub
     except ImportError:
@@ -117,10 +119,10 @@ def _client(name, otherwise):
 def _directory(name, revision):
     hub = _client(name, _by_hand(name, revision))
     try:
-        # One request without retries: without a network, `list_repo_files`
+        # `model_info` sends one request. Without a network, `list_repo_files`
         # would retry for half a minute.
         info = hub.HfApi().model_info(name, revision=revision)
-        # Do not download the same weights in both formats.
+        # Download only one of two formats of the same weights.
         twice = any(
             x.rfilename.endswith(".safetensors") for x in info.siblings or ()
         )
@@ -129,7 +131,7 @@ def _directory(name, revision):
             revision=revision,
             ignore_patterns=[*_OF_OTHERS, *([_PICKLED] if twice else [])],
         )
-    # Any error of the client, of HTTP or of sockets.
+    # The client raises errors of many classes, also of HTTP and of sockets.
     except Exception as error:  # noqa: BLE001
         directory = _cached(hub, name, revision)
         if directory is None:
@@ -141,7 +143,7 @@ def _directory(name, revision):
 
 
 def _cached(hub, name, revision):
-    """Directory of a model that was fetched before, str or None."""
+    """Directory of a model in the cache, str; None if it is not cached."""
     for pickled in ([_PICKLED], []):
         try:
             directory = hub.snapshot_download(

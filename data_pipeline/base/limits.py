@@ -1,7 +1,8 @@
-"""Limits on the size of files, checked before memory is allocated for them.
+"""Limits on file sizes, checked before memory is allocated.
 
-Model files may be untrusted. The limits bound the expansion of a small file by
-aliases of YAML, members of archives or nested lists of JSON.
+Model files may come from untrusted sources. A small file may expand to a huge
+value through YAML aliases, archive members or nested JSON lists. The limits
+bound this expansion.
 """
 
 import collections
@@ -10,31 +11,32 @@ import re
 
 import yaml
 
-# Nested lists in Python take 24 times the bytes of their JSON: 0.8 GB.
+# Nested lists take 24 times the bytes of their JSON text in memory: 0.8 GB.
 MOST_JSON_BYTES = 2**25
-# For files written by hand; a megabyte of YAML takes seconds.
+# Settings are short files, written by hand. Parsing a megabyte of YAML takes
+# seconds.
 MOST_SETTINGS_BYTES = 2**17
-# Values that the merge keys (<<) of a YAML file may copy.
+# Largest number of values that the merge keys (<<) of a YAML file may copy.
 _MOST_MERGED = 10**5
-# Depth of nesting in a YAML file.
+# Largest depth of nesting in a YAML file.
 _MOST_NESTED = 50
-# Characters to show of a library's message.
+# Number of characters of a library's message to show.
 _MOST_SHOWN = 500
-# Text compresses to a tenth, a decompression bomb to a thousandth.
+# Compressed text has a tenth of its size, a decompression bomb a thousandth.
 _MOST_EXPANSION = 100
 _ALWAYS_ALLOWED = 2**26
 
 
 def check_length(file, size, most):
-    """Refuse a file with more bytes than its content needs.
+    """Refuse a file that is longer than a limit.
 
     Args:
         file: path or str, for the message.
-        size: int, its bytes.
-        most: int.
+        size: int, length of the file in bytes.
+        most: int, the limit in bytes.
 
     Raises:
-        ValueError: with both numbers.
+        ValueError: the file is longer. The message gives both numbers.
     """
     if size > most:
         raise ValueError(
@@ -59,14 +61,14 @@ def in_a_line(error):
 def first_line(error):
     """Return the first line of the text of an error, shortened if too long.
 
-    The lines below it are traces of TensorFlow and other libraries.
+    Skip the lines below: TensorFlow and other libraries put traces there.
 
     Args:
         error: Exception, or its text.
 
     Returns:
-        str, with the full stop if there is one; the error's type if the text
-        is empty.
+        str, with its full stop if it has one. For an empty text, the name of
+        the error's type.
     """
     text = str(error).strip() or type(error).__name__
     return _shortened(text.splitlines()[0])
@@ -77,21 +79,21 @@ def _shortened(text):
 
 
 def shown(value, most=60):
-    """Format a value for an error message, as Python writes it.
+    """Format a value for an error message with `repr`, shortened.
 
     Args:
-        value: any.
-        most: int, characters. Default 60.
+        value: any object.
+        most: int, largest number of characters. Default 60.
 
     Returns:
-        str, which ends with "..." if it is cut.
+        str. It ends with "..." if it is shortened.
     """
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader of YAML without code, with limits on nesting and merge keys."""
+    """Safe YAML loader with limits on nesting and on merge keys."""
 
     depth = merged = 0
 
@@ -122,7 +124,7 @@ class _Loader(yaml.SafeLoader):
             raise yaml.YAMLError("its merge keys copy too many values")
 
 
-# Numbers such as 1e-3, which are text in YAML 1.1.
+# YAML 1.1 reads numbers such as 1e-3 as text.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
@@ -131,13 +133,13 @@ _Loader.add_implicit_resolver(
 
 
 def parse_yaml(text):
-    """Parse YAML text.
+    """Parse YAML text from an untrusted source.
 
     Args:
         text: str or bytes.
 
     Raises:
-        ValueError: if it is not YAML; the message is one line.
+        ValueError: the text is not valid YAML. The message has one line.
     """
     try:
         return yaml.load(text, _Loader)
@@ -145,7 +147,8 @@ def parse_yaml(text):
         yaml.YAMLError,
         ValueError,
         RecursionError,
-        # Errors of values that do not match their tag: `!!bool x`.
+        # PyYAML raises these errors if a value does not match its tag, such as
+        # `!!bool x`.
         AttributeError,
         LookupError,
         TypeError,
@@ -155,11 +158,11 @@ def parse_yaml(text):
 
 
 def most_expanded(stored_bytes, times=_MOST_EXPANSION):
-    """Bytes that a compressed file may expand to, int.
+    """Largest size in bytes that a compressed file may expand to, int.
 
     Args:
-        stored_bytes: int, before decompression.
-        times: int, the factor. Small files may expand to 64 MiB.
+        stored_bytes: int, size before decompression.
+        times: int, the allowed factor. Small files may always expand to 64 MiB.
     """
     return max(_ALWAYS_ALLOWED, times * stored_bytes)
 
@@ -168,12 +171,13 @@ def check_expansion(name, stored_bytes, expanded_bytes):
     """Refuse a file that expands to far more than its own size.
 
     Args:
-        name: str, of the file.
-        stored_bytes: int, before decompression.
-        expanded_bytes: int, after decompression.
+        name: str, name of the file.
+        stored_bytes: int, size before decompression.
+        expanded_bytes: int, size after decompression.
 
     Raises:
-        ValueError: it expands to 100 times its bytes and more than 64 MiB.
+        ValueError: the file expands to more than 100 times its bytes and to
+            more than 64 MiB.
     """
     most = most_expanded(stored_bytes)
     if expanded_bytes > most:
@@ -185,7 +189,7 @@ def check_expansion(name, stored_bytes, expanded_bytes):
 
 
 class WrappedFile(io.RawIOBase):
-    """Base of binary files that wrap another file and check its bytes.
+    """Base class of binary files that wrap another file and check its bytes.
 
     Args:
         file: binary file.

@@ -1,4 +1,4 @@
-"""Locks of files, with the owner's name for processes that must wait."""
+"""File locks that store the name of the process that holds them."""
 
 import contextlib
 import os
@@ -11,24 +11,27 @@ from data_pipeline.base.files import write_bytes
 
 
 class CannotLock(Exception):
-    """Error for a disk that cannot lock files; its text is the reason."""
+    """Error for a disk that cannot lock files. The text gives the reason."""
 
 
 @contextlib.contextmanager
 def locked(file, owner, message):
-    """Context in which no other process holds the lock of a file.
+    """Context manager that locks a file against other processes.
 
-    The lock also keeps out processes on other machines that share the disk, and
-    ends with the process that holds it. Both files are removed at the end.
+    The lock also excludes processes on other machines that share the disk. The
+    system releases the lock when the process ends. The context manager removes
+    `file` and `owner` at the end.
 
     Args:
-        file: local path. Its directory is made.
-        owner: path of the file that names the process, in the same directory.
-        message: str, of the error; the process with the lock comes first.
+        file: local path. A missing directory is created.
+        owner: path of a file in the same directory, for the name of the process
+            that holds the lock.
+        message: str, end of the error's text. The text begins with the name of
+            the process that holds the lock.
 
     Raises:
         RuntimeError: another process holds the lock.
-        CannotLock: the disk has no locks.
+        CannotLock: the disk does not support locks.
     """
     lock = _acquired(file, owner, message)
     try:
@@ -36,7 +39,7 @@ def locked(file, owner, message):
         write_bytes(owner, name.encode())
         yield
     finally:
-        # This is safe: a process with a lock checks that its file still exists.
+        # Removing is safe: `filelock` checks that a locked file still exists.
         for path in (owner, file):
             remove(path)
         lock.release()
@@ -51,7 +54,7 @@ def _acquired(file, owner, message):
             return lock
         except filelock.Timeout:
             raise RuntimeError(f"{_name_in(owner)} {message}") from None
-        except FileNotFoundError:  # an earlier process removed the directory
+        except FileNotFoundError:  # another process has removed it
             continue
         except (OSError, NotImplementedError) as error:
             reason = getattr(error, "strerror", None) or str(error)

@@ -1,6 +1,7 @@
-"""Paths of models: directories, outputs of runs, names of shipped presets.
+"""Paths of models and file names of runs.
 
-Names of a run's files that other packages read are here.
+A model's path may be a directory, the output of a run, or the name of a shipped
+preset. The other packages read a run's files by the names defined here.
 """
 
 import os
@@ -14,40 +15,43 @@ from data_pipeline.base.formats import FORMAT_VERSION
 from data_pipeline.base.formats import check_version
 from data_pipeline.base.suggestions import closest
 
-# Presets in the package, each a directory from `save_to_preset`.
+# Directory of the shipped presets. Each preset is a directory from
+# `save_to_preset`.
 SHIPPED = pathlib.Path(__file__).parents[2] / "xlnet_tf" / "presets"
-# Directory of a run's model: the last one in pretraining, else the best one.
+# Names of the directory of a run's model: the last model of a pretraining run,
+# the best model of other runs.
 _OF_A_RUN = ("preset", "best")
-RUN_FILE = "run.json"  # kind and inputs of a run
-RUN_VERSION = 1  # version of the format of a run, in its `run.json`
-TRAINING_FILE = "training.json"  # its settings, in the format of `--training`
+RUN_FILE = "run.json"  # the kind and inputs of a run
+RUN_VERSION = 1  # format version in `run.json`
+TRAINING_FILE = "training.json"  # settings for `--training`
 METRICS_FILE = "metrics.jsonl"
-RESULTS_FILE = "results.json"  # of fine-tuning
-SEEDS_FILE = "seeds.json"  # of the fine-tuning with several seeds
-_RESULTS = (  # of every run
+RESULTS_FILE = "results.json"  # results of fine-tuning
+SEEDS_FILE = "seeds.json"  # results of several seeds
+_RESULTS = (  # keys of every `results.json`
     *("task", "metric", "value", "metrics", "seed", "steps", "examples"),
     *("preset", "started_from", "versions"),
 )
 
 
 def shipped_names():
-    """Names of the presets that come with the package, list of str."""
+    """List the names of the shipped presets, sorted list of str."""
     if not SHIPPED.is_dir():
         return []
     return sorted(path.name for path in SHIPPED.iterdir() if path.is_dir())
 
 
 def as_model_path(path):
-    """Path of the directory or file that a model is read from.
+    """Find the directory or file of a model.
 
     Args:
-        path: str or path, see `as_path`: a model's directory or file, the
-            output of a run, for its preset, or the name of a preset in the
-            package, such as "xlnet_tiny_en". A directory of that name in the
-            working directory comes first.
+        path: str or path, see `as_path`. A model's directory or file, the
+            output of a run, or the name of a shipped preset such as
+            "xlnet_tiny_en". If the working directory has a directory of the
+            same name, that directory is used.
 
     Returns:
-        path. A missing one is returned unchanged.
+        path. For the output of a run, the path of its preset. A path that does
+        not exist is returned unchanged.
 
     Raises:
         ValueError, OSError: see `as_path`.
@@ -69,7 +73,7 @@ def as_model_path(path):
 
 
 def read_run(directory):
-    """Read the identity of a run from its `run.json`.
+    """Read the `run.json` of a run, its kind and inputs.
 
     Args:
         directory: path of the run.
@@ -78,8 +82,8 @@ def read_run(directory):
         dict.
 
     Raises:
-        ValueError: if the file is not a JSON object, or has another version of
-            the format.
+        ValueError: the file is not a JSON object, or has another format
+            version.
     """
     file = directory / RUN_FILE
     facts = read_json_object(file)
@@ -97,8 +101,8 @@ def read_results(directory):
         dict.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is damaged, is not JSON, or lacks an entry.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is damaged, is not JSON, or lacks an entry.
     """
     file = as_path(directory) / RESULTS_FILE
     if not file.is_file():
@@ -118,13 +122,13 @@ def read_results(directory):
 
 
 def near_shipped(path):
-    """Suggest the shipped preset whose name is close to a path's.
+    """Suggest the shipped preset with a name similar to a missing path.
 
     Args:
-        path: missing path.
+        path: path that does not exist.
 
     Returns:
-        str, a sentence after a blank; "" if no name is close.
+        str, a space and a sentence, or "" if no name is similar.
     """
     meant = closest(str(path), shipped_names(), 0.65)
     return f" Did you mean {meant}?" if meant else ""

@@ -1,4 +1,4 @@
-"""Checks of output files and directories, before the work for them."""
+"""Checks of output paths, to make before long work begins."""
 
 import glob
 import os
@@ -12,16 +12,16 @@ from data_pipeline.base.files import with_home
 
 
 def check_writable(file, inputs=()):
-    """Refuse a file that cannot be written, before the work for it.
+    """Refuse an output file that cannot be written, before long work begins.
 
     Args:
-        file: str or path. For a bucket only the scheme is checked.
-        inputs: strs or paths of local files, or globs of them, which are read
-            and must not be replaced.
+        file: str or path. In a bucket, only the scheme is checked.
+        inputs: strs or paths, local input files or globs. The output must not
+            replace an input file.
 
     Raises:
-        ValueError: its scheme is unknown or read only; or it is a whole model
-            of the hub, a directory, or one of the inputs.
+        ValueError: the file's scheme is unknown or read only, or `file` names a
+            whole model of the hub, a directory or an input file.
     """
     if is_model_of_hub(file):
         hub.check_names_file(os.fspath(file))
@@ -46,14 +46,13 @@ def check_writable(file, inputs=()):
 
 
 def check_directory(path):
-    """Refuse a local directory that cannot be created, before the work for it.
+    """Refuse an output directory that cannot be made, before long work begins.
 
     Args:
-        path: str or path.
+        path: str or path. In a bucket, nothing is checked.
 
     Raises:
-        ValueError: it is a file or a broken link, or has one among its
-            parents.
+        ValueError: the path or one of its parents is a file or a broken link.
     """
     path = as_path(path)
     if is_remote(path):

@@ -1,11 +1,11 @@
-"""Progress of long work: a bar on a terminal, elsewhere occasional lines."""
+"""Progress of long work, as a bar on a terminal or as lines in a log."""
 
 import sys
 import time
 
 from data_pipeline.base.command_line import print_notes
 
-# Shorter work has no bar, or no lines.
+# Work that ends earlier shows no bar, or prints no lines.
 _BAR_SECONDS, _LINE_SECONDS = 2.0, 30.0
 _BAR = (
     "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, "
@@ -14,13 +14,13 @@ _BAR = (
 
 
 class Progress:
-    """Context that shows the progress of work on standard error.
+    """Context manager that shows the progress of work on standard error.
 
     Args:
         label: str, name of the work, such as "tokenizing".
         unit: str, name of the counted units, such as "rows"; "B" for bytes.
-        total: int, units of the whole work, or None if not known.
-        initial: int, units that were done before. Default 0.
+        total: int, number of units of the whole work, or None if unknown.
+        initial: int, number of units done before this process. Default 0.
         shown: bool, whether to show anything. Default True.
     """
 
@@ -45,7 +45,7 @@ class Progress:
             bar_format=_BAR if self._total else None,
             delay=_BAR_SECONDS,
             dynamic_ncols=True,
-            # The next line may belong to an outer bar.
+            # Remove the bar at the end: an outer bar may use the next line.
             leave=False,
         )
 
@@ -57,10 +57,10 @@ class Progress:
             self._bar.close()
 
     def update(self, count=1):
-        """Count more finished units.
+        """Add newly finished units to the progress.
 
         Args:
-            count: int. Default 1.
+            count: int, number of units. Default 1.
         """
         self._done += count
         if self._bar is not None:
@@ -71,7 +71,7 @@ class Progress:
             print_notes(self._line(now - self._begun))
 
     def _line(self, seconds):
-        """Line about the progress after so many seconds, str."""
+        """Format the progress after a number of seconds as one line, str."""
         done, total = self._done, self._total
         scale, unit = (1e6, "MB") if self._unit == "B" else (1, self._unit)
         if not total:
@@ -89,13 +89,13 @@ class Progress:
 
 
 def track(values, label, unit, total=None, initial=0, shown=True):
-    """Yield values, and show the progress.
+    """Yield the values of an iterable and show the progress.
 
     Args:
         values: iterable.
         label, unit, initial, shown: see `Progress`.
-        total: int or None, units of the whole work; default the length of
-            `values`, if it has one, plus `initial`.
+        total: int, number of units of the whole work. Default None: the length
+            of `values`, if known, plus `initial`.
 
     Yields:
         the values.
@@ -109,7 +109,7 @@ def track(values, label, unit, total=None, initial=0, shown=True):
 
 
 def duration(seconds):
-    """Seconds as text: 50 s, 12 min, 3.4 h."""
+    """Format seconds as text, such as 50 s, 12 min or 3.4 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:

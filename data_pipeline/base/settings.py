@@ -1,7 +1,7 @@
-"""Settings of a command: one dataclass for options and settings files.
+"""Settings of commands: dataclasses that define options and settings files.
 
-A field's metadata are its range and help text. They define the check of its
-value, its option on the command line and its key in a JSON or YAML file:
+The metadata of a field are its range and help text. Each field has a check of
+its value, an option on the command line and a key in a JSON or YAML file:
 
     @dataclasses.dataclass(frozen=True)
     class Recipe(Settings):
@@ -35,7 +35,7 @@ from data_pipeline.base.suggestions import did_you_mean
 
 
 class Range(typing.NamedTuple):
-    """Range of a number: descriptions for messages, and a predicate."""
+    """Range of a number: two descriptions for messages, and a predicate."""
 
     integer: str
     number: str
@@ -55,13 +55,14 @@ FRACTION_BELOW_1 = Range("in [0, 1)", "in [0, 1)", lambda x: 0 <= x < 1)
 FRACTION_ABOVE_0 = Range("in (0, 1]", "in (0, 1]", lambda x: 0 < x <= 1)
 FRACTION_BETWEEN = Range("in (0, 1)", "in (0, 1)", lambda x: 0 < x < 1)
 
-# Largest values of int64 tensors and of floats.
+# Largest values of an int64 tensor and of a float.
 _LARGEST = {int: 2**63 - 1, float: sys.float_info.max}
 _METAVARS = {int: "N", float: "X", str: "NAME", tuple: "NAME"}
 _MOST_NAMES = 5  # in a message
 _ITEMS = {str: "strings", int: "whole numbers"}  # in a tuple
 _ANY = Range("an integer", "a number", lambda x: True)
-# Aliases in a YAML file make nested lists that never end when written out.
+# Aliases in a YAML file can make lists that contain themselves. Without limits,
+# their text would be endless.
 _SHOWN = reprlib.Repr()
 _SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother = 1, 120, 120
 
@@ -75,17 +76,17 @@ def setting(
     meant=None,
     **facts,
 ):
-    """Field of a settings dataclass.
+    """Define a field of a settings dataclass.
 
     Args:
-        default: value; `dataclasses.MISSING` for a required field.
-        help: str, a sentence fragment without the default.
+        default: default value, or `dataclasses.MISSING` for a required field.
+        help: str, a phrase that describes the field, without the default.
         range: Range of a number, or None for any number.
         choices: tuple of str, the allowed strings, or None for any string.
-        metavar: str, placeholder of the value in the option's help.
-        meant: dict of str, another common name of a choice, to the choice to
-            suggest for it; or None.
-        **facts: further metadata, for the class of the field.
+        metavar: str, placeholder for the value in the option's help.
+        meant: dict of other common names to the choice that an error message
+            suggests, or None.
+        **facts: further metadata of the field, for the settings class.
 
     Returns:
         dataclasses.field.
@@ -103,7 +104,7 @@ def setting(
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Base class of settings; it checks type and range of every field.
+    """Base class of settings; it checks the type and range of every field.
 
     Raises:
         TypeError: a value has the wrong type.
@@ -114,7 +115,7 @@ class Settings:
         for field in dataclasses.fields(self):
             value = python_number(getattr(self, field.name))
             if kind_of(field)[0] is tuple:
-                # A file may hold a list, or one string alone.
+                # For a tuple, a file may contain a list or a single string.
                 value = (value,) if isinstance(value, str) else value
                 value = tuple(value) if isinstance(value, list) else value
             object.__setattr__(self, field.name, value)
@@ -122,23 +123,23 @@ class Settings:
 
     @classmethod
     def of(cls, values):
-        """Settings from a dict; unknown names are refused in one line.
+        """Make settings from a dict; refuse unknown names.
 
         Raises:
-            ValueError, TypeError: as from `read`.
+            ValueError, TypeError: see `read`.
         """
         refuse_unknown(cls, values, cls.__name__)
         return cls(**values)
 
     @classmethod
     def read(cls, path=None, options=None, **defaults):
-        """Settings from options, a file and defaults, in this precedence.
+        """Make settings from options, a file and defaults, in this precedence.
 
         Args:
             path: str or path of a JSON or YAML file, or None.
-            options: argparse.Namespace of `add_options`, or dict, or None.
-                A value of None counts as not given.
-            **defaults: values that replace the defaults of fields.
+            options: argparse.Namespace of `add_options`, or dict, or None. An
+                option with the value None counts as not given.
+            **defaults: values that replace the fields' defaults.
 
         Raises:
             FileNotFoundError: the file does not exist.
@@ -148,14 +149,14 @@ class Settings:
         return cls(**{**defaults, **given, **given_options(cls, options)})
 
     def to_dict(self):
-        """dict of all fields, for the constructor or a file."""
+        """Return a dict of all fields, for the constructor or a file."""
         return dataclasses.asdict(self)
 
     def to_yaml(self, skip=()):
-        """YAML text of the fields, each with its meaning, str.
+        """Return YAML text of all fields, each with its description, str.
 
         Args:
-            skip: names of fields to leave out.
+            skip: names of fields to skip.
         """
         import yaml
 
@@ -167,13 +168,13 @@ class Settings:
         )
 
     def require(self, *names):
-        """Refuse settings without a value that a command needs.
+        """Raise ValueError if a field that the command needs has no value.
 
         Args:
-            *names: names of fields.
+            *names: names of the needed fields.
 
         Raises:
-            ValueError: if one of them is None or empty.
+            ValueError: a field is None or empty.
         """
         missing = [name for name in names if not getattr(self, name)]
         if missing:
@@ -187,14 +188,14 @@ class Settings:
 def python_number(value):
     """Convert a NumPy number to a Python number; keep other values.
 
-    Keras and JSON accept only Python's.
+    Keras and JSON accept only Python numbers.
     """
     is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")
     return value.item() if is_scalar else value
 
 
 def check(field, value):
-    """Raise TypeError or ValueError unless a value fits a field."""
+    """Raise TypeError or ValueError if a field does not accept a value."""
     kind, may_be_none = kind_of(field)
     if kind is tuple:
         item = typing.get_args(field.type)[0]
@@ -213,17 +214,17 @@ def check(field, value):
 
 
 def check_value(name, value, kind, range=None, choices=None, meant=None):
-    """Refuse a value that is not of a kind, range or choice.
+    """Refuse a value of the wrong type, range or choice.
 
     Args:
-        name: str, of the field or argument.
+        name: str, name of the field or argument, for the message.
         value: any object.
-        kind: int, float, bool or str.
+        kind: the expected type: int, float, bool or str.
         range, choices, meant: see `setting`.
 
     Raises:
-        TypeError: if it is of another kind.
-        ValueError: if it is out of the range.
+        TypeError: the value has another type.
+        ValueError: the value is out of its range or not among the choices.
     """
     accepted = (int, float) if kind is float else kind
     is_kind = isinstance(value, accepted) and (
@@ -246,20 +247,20 @@ def check_value(name, value, kind, range=None, choices=None, meant=None):
         hint = _near_choice(value, choices, meant) if is_kind else ""
         raise error(
             f"`{name}` must be {expected}. "
-            # Shortened: a value may fill its file.
+            # `_SHOWN` shortens the value, which may be as long as a file.
             f"Received: {name}={_SHOWN.repr(value)}{hint or '.'}"
         )
 
 
 def _listed(choices):
-    """Choices in words, such as "one of a, b or c", str."""
+    """Format choices as text, such as "one of a, b or c"."""
     *others, last = choices
     one_of = "one of " if len(choices) > 2 else ""
     return f"{one_of}{', '.join(others)} or {last}" if others else last
 
 
 def _near_choice(value, choices, meant):
-    """Suggest a choice for an unknown value, as `did_you_mean` does."""
+    """Suggest a choice for an unknown value, see `did_you_mean`."""
     if not choices:
         return ""
     suggested = (meant or {}).get(value.lower())
@@ -269,7 +270,7 @@ def _near_choice(value, choices, meant):
 
 
 def kind_of(field):
-    """(int, float, bool, str or tuple; True = may be None) of a field."""
+    """Return a field's type and whether its value may be None, bool."""
     if not isinstance(field.type, types.UnionType):
         return typing.get_origin(field.type) or field.type, False
     kinds = [kind for kind in field.type.__args__ if kind is not type(None)]
@@ -277,17 +278,17 @@ def kind_of(field):
 
 
 def read_file(cls, path):
-    """Read the fields in a JSON or YAML file, a dict.
+    """Read the fields of a settings file, a dict.
 
     Args:
         cls: class of settings.
-        path: str or path, also in a bucket; `.yaml` and `.yml` are YAML,
-            others are JSON.
+        path: str or path, also in a bucket. A file with the suffix `.yaml` or
+            `.yml` is YAML, any other file is JSON.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: it does not hold an object, has unknown fields, is too
-            long, or differs from the `SHA256SUMS` of its run or export.
+        ValueError: the file does not contain an object, has unknown fields, is
+            too long, or differs from the `SHA256SUMS` of its run or export.
     """
     path = as_path(path)
     if not path.is_file():
@@ -297,7 +298,7 @@ def read_file(cls, path):
     is_yaml = path.suffix in (".yaml", ".yml")
     kind = "YAML" if is_yaml else "JSON"
     try:
-        # UnicodeDecodeError is a ValueError too.
+        # `ValueError` includes `UnicodeDecodeError`.
         text = path.read_text(encoding="utf-8")
         values = parse_yaml(text) if is_yaml else parse_json(text)
     except (ValueError, RecursionError) as error:
@@ -306,7 +307,7 @@ def read_file(cls, path):
     if not isinstance(values, dict):
         raise ValueError(f"{path} does not hold a {kind} object.")
     advice = None
-    if path.name == RUN_FILE:  # describes a run, without its settings
+    if path.name == RUN_FILE:  # it contains no settings
         file = path.parent / TRAINING_FILE
         advice = f"The settings of a run are in {file}: give that file."
     refuse_unknown(cls, values, path, advice)
@@ -314,16 +315,16 @@ def read_file(cls, path):
 
 
 def refuse_unknown(cls, values, place, advice=None):
-    """Refuse names that are not fields of settings.
+    """Refuse names that are not fields of a settings class.
 
     Args:
         cls: class of settings.
         values: dict.
-        place: their origin, for the error.
-        advice: str, the end of the error. Default: the known names.
+        place: str, the origin of the values, for the message.
+        advice: str, end of the message. Default None: the known names.
 
     Raises:
-        ValueError: if there are any.
+        ValueError: a name is unknown.
     """
     known = [field.name for field in dataclasses.fields(cls)]
     unknown = sorted(str(name)[:80] for name in set(values) - set(known))
@@ -342,11 +343,13 @@ def refuse_unknown(cls, values, place, advice=None):
 def _verify(path):
     """Compare a file with the `SHA256SUMS` beside it and one directory up.
 
-    A run has it beside the file, an export above its `assets.extra`.
+    In a run, `SHA256SUMS` is beside the file. In an export, it is above the
+    folder `assets.extra`.
     """
     directory, name = path.parent, path.name
     verify_checksums(directory, [name])
-    # The working directory, a bucket and the root have no directory above.
+    # The working directory, a bucket and the root have no parent directory
+    # here.
     _, _, place = str(directory).rpartition("://")
     is_bucket = is_remote(directory) and "/" not in place.strip("/")
     if directory.name and not is_bucket:
@@ -354,16 +357,16 @@ def _verify(path):
 
 
 def add_options(parser, cls, names=None, skip=(), defaults=None):
-    """Add an option for each field; options not given are None.
+    """Add an option to a parser for each field; its default is None.
 
     Args:
-        parser: argparse.ArgumentParser or a group of one.
+        parser: argparse.ArgumentParser, or an argument group.
         cls: class of settings.
-        names: names of the fields, in the order of their options; default
-            all, in the order of the class.
+        names: names of the fields, in the order of the options. Default None:
+            all fields, in the order of the class.
         skip: names of fields without an option.
-        defaults: dict of a field's name to the text that replaces the default
-            in its help, or None.
+        defaults: dict of field names to text that replaces the default value in
+            the option's help, or None.
     """
     defaults = defaults or {}
     fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -372,7 +375,7 @@ def add_options(parser, cls, names=None, skip=(), defaults=None):
             continue
         field = fields[name]
         kind, _ = kind_of(field)
-        # argparse formats the help with %.
+        # argparse formats the help text with the operator %.
         text = field.metadata["help"].replace("%", "%%")
         shows_default = field.default not in (None, (), dataclasses.MISSING)
         if name in defaults:
@@ -402,7 +405,7 @@ def add_options(parser, cls, names=None, skip=(), defaults=None):
 
 
 def add_print_config(parser):
-    """Add the option that prints the settings of a command and exits.
+    """Add `--print-config`, which prints the command's settings and exits.
 
     Args:
         parser: data_pipeline.base.command_line.Parser.
@@ -410,7 +413,7 @@ def add_print_config(parser):
     parser.add_argument(
         PRINT_CONFIG,
         action="store_true",
-        help="print all settings as a YAML file, and end",
+        help="print all settings as a YAML file and exit",
     )
 
 
@@ -420,7 +423,7 @@ def _placeholder(field, default):
 
 
 def given_options(cls, options):
-    """Fields given by options, a dict."""
+    """Return the fields that the user gave as options, a dict."""
     if options is None:
         return {}
     values = options if isinstance(options, dict) else vars(options)

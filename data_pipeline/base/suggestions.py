@@ -1,21 +1,22 @@
-"""Suggestions of a known name for a misspelt one."""
+"""Suggestions of known names for misspelt names."""
 
 import difflib
 
 
 def closest(name, known, least_similarity=0.72):
-    """Find the known name that is closest to an unknown one.
+    """Find the known name that is most similar to an unknown name.
 
     Args:
         name: str, unknown.
         known: iterable of str.
-        least_similarity: float from 0 to 1. Default 0.72.
+        least_similarity: float from 0 to 1, similarity that a suggestion must
+            have. Default 0.72.
 
     Returns:
-        str, "" if no name is as similar.
+        str, or "" if no name is similar enough.
     """
-    # Without the dashes, which all options share. A name may fill a file, so
-    # only its beginning is compared.
+    # Remove the dashes, which all options have. Compare only the beginning,
+    # because an unknown name may be as long as a file.
     bare = {x.lstrip("-"): x for x in known}
     name = name[:80].lstrip("-")
     matches = difflib.get_close_matches(name, list(bare), 1, least_similarity)
@@ -23,14 +24,14 @@ def closest(name, known, least_similarity=0.72):
 
 
 def did_you_mean(name, known):
-    """Suggest the closest known name, at the end of a sentence.
+    """Format a suggestion of the closest known name, to end a sentence.
 
     Args:
         name: str, unknown.
         known: iterable of str.
 
     Returns:
-        str, such as "; did you mean --steps?", or "" if no name is close.
+        str, such as "; did you mean --steps?", or "" if no name is similar.
     """
     meant = closest(name, known)
     return f"; did you mean {meant}?" if meant else ""

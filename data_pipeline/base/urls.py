@@ -1,4 +1,4 @@
-"""Files of fsspec: s3, hdfs, and read-only https and hf://datasets."""
+"""Paths that fsspec opens, such as s3, hdfs, https and hf://datasets."""
 
 import io
 import os
@@ -8,41 +8,42 @@ import typing
 from data_pipeline.base.limits import WrappedFile
 from data_pipeline.base.limits import in_a_line
 
-# Data sets of the hub; `hub` fetches its models.
+# Prefix of data sets of the hub. The module `hub` downloads models.
 DATASETS = "hf://datasets/"
 _BUFFER_BYTES = 1 << 20
-# Keys of the modification time in fsspec's info of a file.
+# Keys that may hold the modification time in fsspec's `info` of a file.
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
-# Object stores, which have no folders, only names with slashes.
+# Schemes of object stores. They have no folders, only names with slashes.
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss"}
 _READ_ONLY = ("http://", "https://", DATASETS)
 
 
 class Status(typing.NamedTuple):
-    """Bytes of a file, and its modification time in seconds; 0 = not known."""
+    """Size of a file in bytes, and modification time in s, 0 if unknown."""
 
     length: int
     mtime: int
 
 
 class UrlPath:
-    """Path of fsspec, with methods of pathlib.
+    """Path that fsspec opens, with the methods of pathlib.
 
-    Other programs can read each write at once. Web pages and data sets of the
-    hub are read only.
+    Other programs can read written data immediately. Web pages and data sets of
+    the hub are read only.
 
     Args:
-        url: str, with its scheme.
+        url: str, with the scheme.
 
     Raises:
-        ValueError: fsspec does not support the scheme, or lacks its package.
+        ValueError: fsspec does not support the scheme, or the scheme's package
+            is not installed.
     """
 
     def __init__(self, url):
         import fsspec
 
         self._url = url
-        # A cached listing lacks files that other processes have written since.
+        # A cached listing would lack new files of other processes.
         options = {} if self._is_read_only() else {"use_listings_cache": False}
         try:
             self._system, self._path = fsspec.core.url_to_fs(url, **options)
@@ -58,7 +59,7 @@ class UrlPath:
                 "one of gs://, hf://, s3:// or others of fsspec; to read, "
                 "also https://."
             ) from None
-        # Any error of the client, such as HTTP, sockets or login.
+        # The client raises errors of many classes: HTTP, sockets, login.
         except Exception as error:  # noqa: BLE001
             raise _unreadable(url, error) from None
 
@@ -93,7 +94,8 @@ class UrlPath:
         return self._ask("isfile")
 
     def is_dir(self):
-        # A web page is no folder, though fsspec may list its links.
+        # fsspec may list the links of a web page, but a web page is not a
+        # folder.
         return not self._is_web() and self._ask("isdir")
 
     def iterdir(self):
@@ -138,7 +140,7 @@ class UrlPath:
             return file.read()
 
     def read_range(self, begin, end):
-        """Read the bytes from `begin` to `end` (exclusive), and no others."""
+        """Read only the bytes from `begin` to `end` (exclusive)."""
         return self._ask("cat_file", start=begin, end=end)
 
     def read_text(self, encoding="utf-8"):
@@ -151,7 +153,8 @@ class UrlPath:
     def mkdir(self, **options):
         protocol = self._system.protocol
         names = {protocol} if isinstance(protocol, str) else set(protocol)
-        # In an object store, `makedirs` would create a misspelt bucket.
+        # In an object store, `makedirs` would create a bucket for a misspelt
+        # name.
         if not names & _BUCKETS:
             self._change("makedirs", exist_ok=True)
 
@@ -163,11 +166,11 @@ class UrlPath:
         self._change("rm", recursive=True)
 
     def replace(self, target):
-        """Move a file; not atomic if the file system copies it."""
+        """Move a file; the move is not atomic if the file system copies."""
         self._change("mv", target._path)
 
     def check_writable(self):
-        """Raise ValueError if files are read only."""
+        """Raise ValueError if files of this scheme are read only."""
         if self._is_read_only():
             raise ValueError(
                 f"{self._url} cannot be written: files there are read-only. "
@@ -181,7 +184,7 @@ class UrlPath:
         return self._url.startswith(_READ_ONLY)
 
     def _change(self, method, *arguments, **options):
-        """Call a method of the file system that writes."""
+        """Call a method that writes to the file system."""
         self.check_writable()
         try:
             return getattr(self._system, method)(
@@ -201,7 +204,7 @@ class UrlPath:
 
 
 class _File(WrappedFile):
-    """Bytes of a file; errors are OSErrors of one line."""
+    """Binary file to read; errors become OSErrors with one line."""
 
     def __init__(self, file, url):
         super().__init__(file)
@@ -222,7 +225,7 @@ class _File(WrappedFile):
 
 
 class _Output(io.RawIOBase):
-    """File to write; errors are OSErrors of one line."""
+    """Binary file to write; errors become OSErrors with one line."""
 
     def __init__(self, file, url):
         self._file, self._url = file, url

@@ -1,1 +1,1 @@
-"""Rows of the model from token ids, in the graph."""
+"""Model inputs from token ids, as TensorFlow ops."""

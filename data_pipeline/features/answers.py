@@ -1,7 +1,7 @@
-"""Answers as slices of contexts, from the scores of windows.
+"""Choice of answers, as slices of contexts, from the scores of windows.
 
 Shapes: N questions, W windows of all questions, S starts per window, E ends per
-start, K spans, n answers kept per question.
+start, K spans, n answers to keep per question.
 """
 
 import numpy as np
@@ -9,12 +9,13 @@ import tensorflow as tf
 
 from data_pipeline.tokenization.cleaning import blanks_class
 
-# Released score of an end where no span is possible.
+# Score of an end if no span is possible, as in the release.
 _NO_END_SCORE = -1e6
-# An odd and large base, so that the hashes of different texts differ.
+# Base of the hashes, odd and large, so that different texts have different
+# hashes.
 _BASE = 6364136223846793005
 _ROW_FACTOR = 1442695040888963407
-# True for each code point that is a blank, up to one after the last blank.
+# For each code point up to one after the last blank, True if it is a blank.
 _IS_BLANK = np.array([chr(code).isspace() for code in range(0x3002)])
 _NO_ANSWER = {
     "begin": -1,
@@ -27,48 +28,49 @@ _NO_ANSWER = {
 
 @tf.autograph.experimental.do_not_convert
 def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
-    """Best spans of each question over all its windows.
+    """Find the best answer spans of each question over all its windows.
 
-    A span lies in the context, has at most `max_answer_length` pieces and
-    begins where its window has the most context. Only the best of several spans
-    with the same text is kept. Ties: the first span.
+    A span lies in the context and has at most `max_answer_length` pieces. Its
+    window has the most context around its first piece. From several spans with
+    the same text, only the best span is kept. For equal scores, the first span
+    is better.
 
     Args:
         outputs: dict, the outputs of `XLNetQuestionAnswering` without
             `start_positions`: `start_top_scores` and `start_top_positions`
             [W, S], `end_top_scores` and `end_top_positions` [W, S, E],
             `class_logits` [W].
-        windows: QuestionWindows; only `window_row`, `begins`, `ends`,
-            `is_max_context` and the feature `class_index` are read.
+        windows: QuestionWindows. Only `window_row`, `begins`, `ends`,
+            `is_max_context` and the feature `class_index` are used.
         contexts: string tensor [N], UTF-8, the contexts of the windows.
-        n_best: int, n. Default 5.
-        max_answer_length: int, pieces. Default 64.
+        n_best: int, n, number of answers to keep. Default 5.
+        max_answer_length: int, maximum number of pieces. Default 64.
 
     Returns:
         dict of tensors, the best answers first:
-            text: string [N, n], slices of the contexts, "" = no more answers.
-            begin, end: int32 [N, n], the slice in code points, the end
-                exclusive; -1 where there is no answer.
+            text: string [N, n], slices of the contexts, "" for no answer.
+            begin, end: int32 [N, n], the slice in code points, ends exclusive,
+                -1 for no answer.
             score: float32 [N, n], sum of the log-probabilities of start and
-                end, natural logarithms; -2e6 where there is no answer.
-            start_score, end_score: float32 [N, n], the two terms of `score`;
-                -1e6 where there is no answer.
-            null_score: float32 [N], logit that there is no answer, the least
-                over the windows.
+                end, with natural logarithms, -2e6 for no answer.
+            start_score, end_score: float32 [N, n], the two terms of `score`,
+                -1e6 for no answer.
+            null_score: float32 [N], logit that the question has no answer, the
+                minimum over the windows.
 
     Raises:
         ValueError: a setting is out of range.
 
-    Source: `write_predictions` of the released run_squad, which also leaves
-        out spans with the last piece of a window.
+    Source: `write_predictions` of the released run_squad. The release also
+        skips spans with the last piece of a window.
     """
     if n_best < 1 or max_answer_length < 1:
         raise ValueError(
             "`n_best` and `max_answer_length` must be at least 1. Received: "
             f"n_best={n_best}, max_answer_length={max_answer_length}."
         )
-    with tf.device("CPU:0"):  # GPUs hold no strings
-        # Questions share contexts, which are read once.
+    with tf.device("CPU:0"):  # GPUs have no strings
+        # Questions share contexts. Decode each context once.
         contexts, numbers = tf.unique(valid_utf8(contexts))
         characters = _Characters(contexts)
         spans = _spans(outputs, windows, max_answer_length)
@@ -90,7 +92,10 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
 
 
 def _best_texts(spans, characters, numbers, n_best):
-    """Best spans [N, n] of different texts; `numbers` are the contexts."""
+    """Find the best spans with different texts, tensors [N, n].
+
+    `numbers` is the index of each question's context.
+    """
     rows = spans.pop("row")
     spans["begin"], spans["end"], is_text = characters.strip(
         tf.gather(numbers, rows), spans["begin"], spans["end"]
@@ -108,10 +113,10 @@ def _best_texts(spans, characters, numbers, n_best):
 
 
 class _Characters:
-    """Characters of contexts, to compare and cut spans.
+    """Characters of contexts, to compare spans and to cut their texts.
 
-    Time and memory grow with the number of characters and of spans, not with
-    their product, as they would if the text of every span were cut.
+    Time and memory grow with the sum of the numbers of characters and spans. If
+    the text of every span were cut, they would grow with the product.
 
     Args:
         contexts: string tensor [M], UTF-8.
@@ -123,34 +128,35 @@ class _Characters:
         self._starts = tf.cast(codes.row_starts(), tf.int64)
 
     def strip(self, rows, begins, ends):
-        """Spans without the blanks at both ends, as from `str.strip`.
+        """Remove the blanks at both ends of spans, as `str.strip` does.
 
         Args:
             rows: int tensor [K], the context of each span.
-            begins, ends: int32 tensors [K], in code points, exclusive.
+            begins, ends: int32 tensors [K], in code points, ends exclusive.
 
         Returns:
-            begins, ends, and a bool tensor [K], False for blanks only.
+            tuple of begins, ends, and a bool tensor [K], False for a span of
+            only blanks.
         """
         is_blank = tf.gather(
             _IS_BLANK, tf.minimum(self._codes, len(_IS_BLANK) - 1)
         )
         places = tf.where(~is_blank)[:, 0]
-        # Number of characters before each place that are not blanks.
+        # Number of non-blank characters before each place.
         before = tf.concat(
             [[0], tf.cumsum(tf.cast(~is_blank, tf.int64))], axis=0
         )
         starts = tf.gather(self._starts, rows)
         first = tf.gather(before, starts + tf.cast(begins, tf.int64))
         limit = tf.gather(before, starts + tf.cast(ends, tf.int64))
-        # An extra value, for the case of none.
+        # Add a value, because there may be no places.
         places = tf.concat([places, [-1]], 0)
         begins = tf.gather(places, first) - starts
         ends = tf.gather(places, tf.maximum(limit - 1, 0)) + 1 - starts
         return tf.cast(begins, tf.int32), tf.cast(ends, tf.int32), first < limit
 
     def digests(self, rows, begins, ends):
-        """Numbers that are equal for spans of one text, int64 [K]."""
+        """Hash the texts of spans, int64 [K]."""
         powers = tf.fill([tf.size(self._codes)], tf.constant(_BASE, tf.int64))
         powers = tf.math.cumprod(powers, exclusive=True)  # modulo 2^64
         sums = tf.cumsum(tf.cast(self._codes + 1, tf.int64) * powers)
@@ -159,12 +165,12 @@ class _Characters:
         begins = starts + tf.cast(begins, tf.int64)
         ends = starts + tf.cast(ends, tf.int64)
         digests = tf.gather(sums, ends) - tf.gather(sums, begins)
-        # Scaled as if every span began at the last character.
+        # Scale each hash as if the span began at the last character.
         last = tf.size(self._codes, tf.int64) - 1
         return digests * tf.gather(powers, last - begins)
 
     def texts(self, rows, begins, ends):
-        """Texts of spans [K], string [K]; "" for a begin of -1."""
+        """Cut the texts of spans, string [K]; "" for a begin of -1."""
         starts = tf.gather(self._starts, rows)
         begins, ends = (
             starts + tf.cast(tf.maximum(x, 0), tf.int64) for x in (begins, ends)
@@ -177,7 +183,7 @@ class _Characters:
 
 
 def _chosen(spans, order):
-    """Values of spans [K] at indices [N, n]; -1 = no answer."""
+    """Gather the values of spans at indices [N, n], -1 for no answer."""
     chosen = {}
     for name, default in _NO_ANSWER.items():
         values = spans[name]
@@ -188,15 +194,15 @@ def _chosen(spans, order):
 
 
 def _spans(outputs, windows, max_answer_length):
-    """Possible spans: dict of tensors [K]; `score` is float64."""
+    """List the possible spans, dict of tensors [K]."""
     begin = windows.context_position
     starts = outputs["start_top_positions"] - begin[:, None]
     ends = outputs["end_top_positions"] - begin[:, None, None]
     limits = windows.num_pieces[:, None]
-    # Index of each window's first piece among the pieces of all windows.
+    # Index of a window's first piece among the pieces of all windows.
     first = tf.cast(windows.begins.row_starts(), tf.int32)[:, None]
     is_start = (starts >= 0) & (starts < limits)
-    # An extra value, in case there is none.
+    # Add a value, because there may be no pieces.
     is_max_context = tf.concat([windows.is_max_context.flat_values, [False]], 0)
     is_start &= tf.gather(
         is_max_context,
@@ -224,21 +230,22 @@ def _spans(outputs, windows, max_answer_length):
         "end": tf.gather(windows.ends.flat_values, first + ends),
         "start_score": start_scores,
         "end_score": end_scores,
-        # In float64 as in the released code.
+        # Use float64 as in the released code.
         "score": tf.cast(start_scores, tf.float64)
         + tf.cast(end_scores, tf.float64),
     }
 
 
 def _best_of_rows(rows, digests, scores, count, n_best):
-    """Indices of the best spans of different texts, int32 [N, n], or -1."""
+    """Find the best spans with different texts, indices int32 [N, n] or -1."""
     splits = tf.searchsorted(rows, tf.range(count + 1))
-    # No matrix: one question with many spans would make it large.
+    # Do not make a matrix: a single question with many spans would make it
+    # large.
     places = tf.argsort(scores, direction="DESCENDING", stable=True)
     by_row = tf.argsort(tf.gather(rows, places), stable=True)
     places = tf.gather(places, by_row)
     order = tf.RaggedTensor.from_row_splits(places, splits, validate=False)
-    # Keep the first, which is the best, span of each text of a question.
+    # Keep the first span of each text of a question, which is the best span.
     keys = tf.gather(digests, places)
     keys += tf.cast(tf.gather(rows, places), tf.int64) * _ROW_FACTOR
     keys, numbers = tf.unique(keys)
@@ -250,14 +257,14 @@ def _best_of_rows(rows, digests, scores, count, n_best):
 
 
 def strip(texts, begins):
-    """Texts without the blanks at both ends, as from `str.strip`.
+    """Remove the blanks at both ends of texts, as `str.strip` does.
 
     Args:
         texts: string tensor [K], UTF-8.
-        begins: int32 tensor [K], where the texts begin, in code points.
+        begins: int32 tensor [K], offset of each text, in code points.
 
     Returns:
-        texts and begins without the blanks.
+        tuple of the texts and the begins without the blanks.
     """
     blank = blanks_class()
     from_first = tf.strings.regex_replace(texts, f"^{blank}+", "")
@@ -267,7 +274,7 @@ def strip(texts, begins):
 
 
 def valid_utf8(texts):
-    """Put U+FFFD for invalid UTF-8 in texts, as the tokenizer counts it.
+    """Replace invalid UTF-8 in texts by U+FFFD, as the tokenizer does.
 
     Args:
         texts: string tensor.
@@ -279,16 +286,16 @@ def valid_utf8(texts):
 
 
 def n_best_answers(spans, contexts):
-    """List the n best answers of each question, with normalized probabilities.
+    """List the n best answers of each question with their probabilities.
 
     Args:
-        spans: dict of `best_spans`.
+        spans: dict from `best_spans`.
         contexts: list of N str.
 
     Returns:
-        list of N lists of dict, best first: `text`, `probability`,
-        `start_log_prob` and `end_log_prob`. Without a possible span, one
-        answer "".
+        list of N lists of dict with `text`, `probability`, `start_log_prob` and
+        `end_log_prob`, the best answer first. The probabilities of a question's
+        answers have the sum 1. Without a possible span, the only answer is "".
 
     Source: `write_predictions` of the released run_squad.
     """

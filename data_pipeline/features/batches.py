@@ -1,9 +1,9 @@
-"""Encoded examples and their batches of equal length, for fine-tuning.
+"""Batches of encoded examples for fine-tuning.
 
-Rows of similar length share a batch, padded to one of a few lengths. This keeps
-padding low and few shapes to compile. The rows of a training step depend on
-(seed, step) alone: not on the number of workers or replicas, nor on the first
-step of the run.
+Rows with similar lengths share a batch, and batches are padded to one of a few
+lengths. So there is little padding, and few shapes must be compiled. The rows
+of a training step depend only on (seed, step). The number of workers or
+replicas and the first step of a run do not change them.
 
 Shapes: R rows, B global batch, b rows of one element, O options or documents,
 S = R x O sequences, T tokens.
@@ -15,22 +15,22 @@ import tensorflow as tf
 from data_pipeline.base.progress import Progress
 from data_pipeline.dataset_options import dataset_options
 
-# Batches whose rows are sorted by length together: a larger pool leaves less
-# padding, a smaller one mixes rows more randomly.
+# Number of batches whose rows are sorted by length together. A larger pool has
+# less padding, a smaller pool has a more random order.
 _POOL = 64
-# Examples that are encoded at once, to save memory.
+# Number of examples to encode at once, to limit the memory.
 _CHUNK = 1000
 
 
 def bucket_lengths(sequence_length, smallest=16):
-    """Lengths that batches are padded to: 16, 24, 32, 48, 64, 96, 128, ...
+    """List the lengths for padding: 16, 24, 32, 48, 64, 96, 128, ...
 
     Args:
-        sequence_length: int, the largest, always one of them.
-        smallest: int, the first.
+        sequence_length: int, the largest length, which is always included.
+        smallest: int, the first length. Default 16.
 
     Returns:
-        tuple of int, increasing.
+        tuple of int, in increasing order.
     """
     lengths = set()
     length = smallest
@@ -43,19 +43,19 @@ def bucket_lengths(sequence_length, smallest=16):
 
 
 def encode_in_chunks(examples, encode, progress=False):
-    """Encode examples about a thousand at a time; return their columns.
+    """Encode examples, about a thousand at a time.
 
     Args:
         examples: list of examples.
-        encode: function from a list of examples to a dict of ragged tensors
-            and arrays.
+        encode: function of a list of examples that returns a dict of ragged
+            tensors and arrays.
         progress: bool, whether to show progress. Default False.
 
     Returns:
-        dict of ragged tensors and arrays.
+        dict of ragged tensors and arrays for all examples.
 
     Raises:
-        ValueError: if there are no examples.
+        ValueError: there are no examples.
     """
     if not examples:
         raise ValueError("there are no examples to encode.")
@@ -75,19 +75,20 @@ def encode_in_chunks(examples, encode, progress=False):
 
 
 class EncodedExamples:
-    """Rows of features and labels, ready to be batched.
+    """Rows of features and labels, ready for `Batches`.
 
     Args:
-        sequences: dict of str to tf.RaggedTensor [S, (T)], one value per
-            token; `token_ids` is one of them.
-        dense: dict of str to array [R, ...].
-        fillers: dict of str to the value that pads a sequence of that name.
-        side: "left" or "right", the padded side of sequences.
-        options: int, O, or None for sequences without that axis.
-        notes: sequence of str, lines for the user, such as on truncation.
-        unbatched: dict of str to tf.RaggedTensor [R, (...)], needed to decode
-            outputs, but not in batches.
-        counts: dict of str to int, counts of the examples and their labels.
+        sequences: dict of names to tf.RaggedTensor [S, (T)], one value per
+            token, with the key `token_ids`.
+        dense: dict of names to arrays [R, ...].
+        fillers: dict of the names in `sequences` to the padding value.
+        side: "left" or "right", side of a sequence to pad.
+        options: int, O, or None for sequences without this axis.
+        notes: sequence of str, lines for the user, such as about truncation.
+        unbatched: dict of names to tf.RaggedTensor [R, (...)], to decode
+            outputs. They are not part of batches.
+        counts: dict of names to int, counts about the examples and their
+            labels.
 
     Raises:
         ValueError: the columns have different numbers of rows.
@@ -133,11 +134,11 @@ class EncodedExamples:
 
     @property
     def lengths(self):
-        """Number of tokens of each row's longest sequence, int64 [R]."""
+        """Length of each row's longest sequence in tokens, int64 [R]."""
         return self._lengths
 
     def examples_of(self, row):
-        """Indices of the examples of a row, list of int."""
+        """List the indices of the examples of a row, list of int."""
         if "example" not in self.dense:
             return [int(row)]
         examples = np.atleast_1d(self.dense["example"][row])
@@ -145,21 +146,21 @@ class EncodedExamples:
 
 
 class Batches:
-    """Batches of encoded examples.
+    """Training and evaluation batches of encoded examples.
 
     Args:
         encoded: EncodedExamples.
-        batch_size: int, the global batch B, over all workers and replicas.
-        lengths: tuple of int, increasing; every batch is padded to one of
-            them.
-        seed: int, for the order of the rows.
+        batch_size: int, B, rows of all workers and replicas together.
+        lengths: tuple of int in increasing order. Every batch is padded to one
+            of these lengths.
+        seed: int, seed of the order of the rows.
 
     Attributes:
-        steps_per_epoch: int, full batches of the rows.
-        evaluation_steps: int, number of batches to hold every row once.
+        steps_per_epoch: int, number of full batches of an epoch.
+        evaluation_steps: int, number of batches to evaluate every row once.
 
     Raises:
-        ValueError: there are no rows, or one is longer than all lengths.
+        ValueError: there are no rows, or a row is longer than all lengths.
     """
 
     def __init__(self, encoded, batch_size, lengths, seed=0):
@@ -179,24 +180,26 @@ class Batches:
         self.evaluation_steps = -(-len(encoded) // batch_size)
 
     def training(self, steps, first_row=0, num_rows=None, replica_batch=None):
-        """Dataset of batches in a new order each epoch.
+        """Make the dataset of training batches, in a new order each epoch.
 
-        Rows that do not fill the last batch of an epoch are left out, different
-        ones in each epoch.
+        The last rows of an epoch that do not fill a batch are skipped. These
+        are other rows in each epoch.
 
         Args:
             steps: range, the training steps to read.
-            first_row: int, the first row to read of each global batch.
-            num_rows: int, rows to read of each global batch; default all.
-            replica_batch: int, b; default `num_rows`.
+            first_row: int, first row of each global batch to read.
+            num_rows: int, number of rows of each global batch to read. Default
+                None: all rows from `first_row` on.
+            replica_batch: int, b, number of rows of one element. Default None:
+                `num_rows`.
 
         Returns:
             tf.data.Dataset of dict of str to tensor: sequences [b, T] or
-            [b, O, T] with `padding_mask` (1 = a real token), dense columns
+            [b, O, T] with `padding_mask`, 1 for real tokens, dense columns
             [b, ...], and `row_index` int32 [b].
 
         Raises:
-            ValueError: there are fewer rows than a batch has.
+            ValueError: there are fewer rows than a batch needs.
         """
         if not self.steps_per_epoch:
             raise ValueError(
@@ -208,33 +211,35 @@ class Batches:
             steps.start // self.steps_per_epoch,
             -(-steps.stop // self.steps_per_epoch),
         )
-        nothing = np.zeros([0, self.batch_size], np.int64)  # a run at its end
+        nothing = np.zeros([0, self.batch_size], np.int64)  # no steps are left
         batches = np.concatenate([nothing, *map(self._order, epochs)])
         first = steps.start % self.steps_per_epoch
         batches = batches[first : first + len(steps)]
         return self._dataset(batches, first_row, num_rows, replica_batch)
 
     def evaluation(self, first_row=0, num_rows=None, replica_batch=None):
-        """Dataset that holds every row once, the longest rows first.
+        """Make the dataset for evaluation, with every row once.
 
-        The last batch is filled up with copies of its last row, with
-        `row_index` -1. For arguments and elements see `training`.
+        The longest rows come first.
+
+        The last batch is filled with copies of its last row, which have the
+        `row_index` -1. See `training` for the arguments and elements.
         """
         order = np.argsort(-self.encoded.lengths, kind="stable")
-        # Fill up with the last row, which is the shortest: a longer one would
-        # be cut. A negative index marks a copy: ~row is -1 - row.
+        # Fill the batch with the last row, the shortest row: a longer row would
+        # be truncated. A negative index marks a copy: ~row is -1 - row.
         filled = np.full(self.evaluation_steps * self.batch_size, ~order[-1])
         filled[: len(order)] = order
         batches = filled.reshape(-1, self.batch_size)
         return self._dataset(batches, first_row, num_rows, replica_batch)
 
     def rows(self, step):
-        """Rows of a training step, from 0, int64 array [B]."""
+        """Find the rows of a training step, int64 array [B]."""
         epoch, step = divmod(step, self.steps_per_epoch)
         return self._order(epoch)[step]
 
     def padding(self):
-        """Share of padding among the first epoch's tokens, float."""
+        """Share of padding among all tokens of the first epoch, float."""
         if not self.steps_per_epoch:
             return 0.0
         batches = self._order(0)
@@ -242,7 +247,7 @@ class Batches:
         return 1 - self.encoded.lengths[batches].sum() / padded
 
     def _order(self, epoch):
-        """Rows of each step of an epoch, int64 [steps, B]."""
+        """Draw the rows of each step of an epoch, int64 [steps, B]."""
         draw = np.random.default_rng([self.seed, epoch])
         rows = draw.permutation(len(self.encoded))
         rows = rows[: self.steps_per_epoch * self.batch_size]
@@ -255,20 +260,21 @@ class Batches:
             ]
         ).reshape(-1, self.batch_size)
         batches = draw.permutation(batches, axis=0)
-        # Shuffle within batches too; else one replica would get all long rows.
+        # Shuffle within batches too: otherwise one replica would get all long
+        # rows.
         return draw.permuted(batches, axis=1)
 
     def _padded_lengths(self, batches):
-        """Padded length of each batch, int64 [steps]."""
+        """Choose the padded length of each batch, int64 [steps]."""
         rows = np.where(batches < 0, ~batches, batches)
         longest = self.encoded.lengths[rows].max(axis=-1)
         return self._lengths[np.searchsorted(self._lengths, longest)]
 
     def _dataset(self, batches, first_row, num_rows, replica_batch):
-        """Dataset of batches of rows, int64 [steps, B].
+        """Make the dataset of given batches of rows, int64 [steps, B].
 
-        It uses only tensors and ops, so any host can read it: the host of a
-        remote TPU cannot call a function of this process.
+        The dataset uses only tensors and ops, so any host can read it. The host
+        of a remote TPU could not call a function of this process.
         """
         num_rows = self.batch_size - first_row if num_rows is None else num_rows
         replica_batch = num_rows if replica_batch is None else replica_batch
@@ -280,7 +286,7 @@ class Batches:
                 f"{self.batch_size}."
             )
 
-        # All replicas share the shape of the whole batch.
+        # All replicas use the padded length of the whole batch.
         lengths = self._padded_lengths(batches)
         mine = batches[:, first_row : first_row + num_rows]
         elements = (
@@ -297,7 +303,7 @@ class Batches:
 
 
 class _Gather:
-    """TensorFlow ops that gather rows by index and pad them."""
+    """Function of TensorFlow ops that gathers rows by index and pads them."""
 
     def __init__(self, encoded, batch_size, length):
         self._encoded = encoded
@@ -312,7 +318,7 @@ class _Gather:
 
     def __call__(self, indices, length):
         length = self._length or length
-        # A negative index is a copy that fills up the batch.
+        # A negative index stands for a copy that fills the batch.
         rows = tf.where(indices < 0, -1 - indices, indices)
         options = self._encoded.options
         sequences = rows

@@ -1,8 +1,8 @@
-"""Token ids packed into sequences of the model, as TensorFlow ops.
+"""Packing of token ids into sequences of the model, as TensorFlow ops.
 
-The layouts are the released ones: XLNet's, `A sep cls` or `A sep B sep cls`,
-and BERT's, with the `cls` in front. Only TensorFlow's own ops are used, so that
-TensorFlow Serving can load an export.
+The layouts are the same as in the releases. XLNet's layout is `A sep cls` or `A
+sep B sep cls`. BERT's layout has the `cls` at the front. Only TensorFlow's own
+ops are used, so that TensorFlow Serving can load an export.
 
 Shapes: B sequences, T tokens, W words.
 """
@@ -20,7 +20,8 @@ from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from data_pipeline.tokenization.symbols import find_layout
 
 _SIDES = ("left", "right")
-# Tokens that a segment of a pair may keep, for any length of the other segment.
+# Numbers of tokens that the segments of a pair always keep, for any length of
+# the other segment.
 _LEAST_KEPT = {
     "longest_first": lambda room: ((room + 1) // 2, room // 2),
     "only_first": lambda room: (0, room),
@@ -34,10 +35,10 @@ def check_packing(sequence_length, truncate, num_symbols=3):
     Args:
         sequence_length: int, T.
         truncate: str, see `kept_lengths`.
-        num_symbols: int, [SEP] and [CLS] tokens of a sequence.
+        num_symbols: int, number of [SEP] and [CLS] tokens of a sequence.
 
     Raises:
-        ValueError: if a setting is out of range.
+        ValueError: a setting is out of range.
     """
     if truncate not in _LEAST_KEPT:
         raise ValueError(
@@ -66,22 +67,21 @@ def pack(
     Args:
         first: int32 ragged tensor [B, (T)], segment A.
         second: int32 ragged tensor [B, (T)], segment B, or None.
-        sequence_length: int, T at most, the symbols included.
-        truncate: str, the segment of a pair that loses its end; see
-            `kept_lengths`.
+        sequence_length: int, maximum of T, with the symbols.
+        truncate: str, the segment of a pair to truncate, see `kept_lengths`.
         pad_side: "left" (default) or "right".
         pad_to_longest: bool, whether T is the length of the longest sequence,
-            at least 2, rather than `sequence_length`. Default False.
-        check_size: function that refuses too many tokens before they are made;
-            see `checked_size`. Default None.
+            but at least 2, instead of `sequence_length`. Default False.
+        check_size: function that refuses too many tokens before memory is
+            allocated, see `checked_size`. Default None.
         layout: str, "xlnet" (default) or "bert".
 
     Returns:
         dict of int32 tensors [B, T]: `token_ids`, `segment_ids` and
-        `padding_mask`, 1 = a real token.
+        `padding_mask`, 1 for real tokens.
 
     Raises:
-        ValueError: if a setting is out of range.
+        ValueError: a setting is out of range.
 
     Source: `convert_single_example` of the released classifier_utils.py.
     """
@@ -105,7 +105,7 @@ def pack(
     lengths = first_lengths + second_lengths + num_symbols
     width = sequence_length
     if pad_to_longest:
-        # An empty batch is two tokens wide: reshapes need a size above 0.
+        # Make an empty batch two tokens wide: reshapes need a size above 0.
         width = tf.reduce_max(tf.concat([lengths, [2]], 0))
     lengths = checked_size(lengths, check_size, first.nrows(), width)
     return _lay_out(
@@ -119,14 +119,15 @@ def pack(
 
 
 def checked_size(values, check_size, count, num_tokens):
-    """Make reads of a tensor wait for the size check.
+    """Return a tensor whose readers wait for the size check.
 
     Args:
         values: tensor.
-        check_size: function from `count` and `num_tokens` to an operation that
-            refuses too many, or None to check nothing.
+        check_size: function of `count` and `num_tokens` that returns an
+            operation, or None for no check. The operation refuses too many
+            tokens.
         count: int64 tensor [], number of sequences.
-        num_tokens: int or int tensor [], tokens of the longest sequence.
+        num_tokens: int or int tensor [], length of the longest sequence.
     """
     if check_size is None:
         return values
@@ -136,9 +137,12 @@ def checked_size(values, check_size, count, num_tokens):
 
 
 def _lay_out(first, second, lengths, width, pad_side, layout):
-    """Features of width T; lengths int32 [B, 1] of A, B and the sequence."""
+    """Make the features of width T.
+
+    `lengths` are int32 [B, 1], the lengths of A, of B and of the sequence.
+    """
     first_lengths, second_lengths, lengths = lengths
-    # Position of each column in its sequence; below 0 = left padding.
+    # Position of each column in its sequence. Below 0: left padding.
     places = tf.range(width)[None] + tf.zeros_like(lengths)  # [B, T]
     if pad_side == "left":
         places += lengths - width
@@ -164,22 +168,23 @@ def _lay_out(first, second, lengths, width, pad_side, layout):
 
 
 def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
-    """Numbers of tokens that the segments of pairs keep.
+    """Compute the numbers of tokens that the segments of pairs keep.
 
     Args:
         first_lengths: int32 tensor [B].
         second_lengths: int32 tensor [B].
-        room: int, most tokens of both, at least 0.
-        truncate: "longest_first": the longer segment loses its last token
-            until the pair fits; ties: the second is truncated. "only_first"
-            and "only_second": the named segment loses its end; the other one
-                only after the named one is empty.
+        room: int, maximum number of tokens of a pair, at least 0.
+        truncate: "longest_first", "only_first" or "only_second". With
+            "longest_first", the longer segment loses its last token until the
+            pair fits; for equal segments, the second is truncated. Otherwise
+            the named segment loses its last tokens, and the other segment loses
+            tokens only if the named segment is empty.
 
     Returns:
-        two int32 tensors [B].
+        tuple of two int32 tensors [B], for the first and second segments.
 
-    Source: `_truncate_seq_pair` of the released classifier_utils.py, a loop,
-        here in closed form.
+    Source: `_truncate_seq_pair` of the released classifier_utils.py. The
+        release has a loop, here is a formula.
     """
     least = _LEAST_KEPT[truncate](room)
     return (
@@ -189,13 +194,13 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
 
 
 def last_tokens(values, longest, sequence_length):
-    """Keep the last tokens of second segments, whose end matters most.
+    """Keep the last tokens of second segments if the end matters most.
 
     Args:
         values: ragged tensor [B, (T)].
-        longest: int, most tokens kept per row.
-        sequence_length: int, T; fewer tokens are kept if one token of the first
-            segment and three symbols would not fit.
+        longest: int, maximum number of tokens to keep per row.
+        sequence_length: int, T. Fewer tokens are kept if there is otherwise no
+            room for three symbols and one token of the first segment.
 
     Returns:
         ragged tensor [B, (T)].
@@ -207,13 +212,13 @@ def last_tokens(values, longest, sequence_length):
 
 
 def align(values, width, default=0, begin=0):
-    """Pad values of the tokens of segment A to the length of the sequence.
+    """Pad the values of segment A's tokens to the length of the sequence.
 
     Args:
         values: ragged tensor [B, (T)].
         width: int or int32 scalar, T of the sequences.
         default: value of all other tokens.
-        begin: int, the position of the first token. Default 0.
+        begin: int, position of the segment's first token. Default 0.
 
     Returns:
         tensor [B, T].
@@ -227,12 +232,12 @@ def unpack(features):
     """Remove the padding from padded sequences.
 
     Args:
-        features: dict of tensors [..., T], one of them `padding_mask`, 1 = a
-            real token; tensors with another number of axes are left out.
+        features: dict of tensors [..., T] with a `padding_mask`, 1 for real
+            tokens. Tensors with another number of axes are ignored.
 
     Returns:
-        dict of ragged tensors [S, (T)], S the product of all axes but T,
-        without `padding_mask`.
+        dict of ragged tensors [S, (T)] without `padding_mask`. S is the product
+        of all axes except T.
     """
     is_real = tf.cast(features["padding_mask"], tf.bool)
     lengths = tf.reduce_sum(tf.cast(is_real, tf.int64), axis=-1)
@@ -248,15 +253,16 @@ def unpack(features):
 
 
 def word_pieces(tokenize, words):
-    """Pieces of single words, at least one for each word but "".
+    """Tokenize single words; every word except "" has at least one piece.
 
     Args:
-        tokenize: function from a string tensor [W] to ids [W, (T)].
-        words: string tensor [W]; "" = no word and no piece.
+        tokenize: function of a string tensor [W] that returns ids [W, (T)].
+        words: string tensor [W]. "" stands for no word and has no pieces.
 
     Returns:
-        int32 ragged tensor [W, (T)]. A word that the tokenizer drops, such as
-        a control character, is one unknown piece, so that it has a label.
+        int32 ragged tensor [W, (T)]. The tokenizer removes some words, such as
+        control characters. Such a word becomes an unknown piece, so that the
+        word has a label.
     """
     ids = tokenize(words)
     is_dropped = (ids.row_lengths() == 0) & (words != "")
@@ -270,17 +276,17 @@ def word_pieces(tokenize, words):
 
 
 def _at(rows, places, lengths, otherwise):
-    """Values at places [B, T] of rows, or a default outside of the rows.
+    """Gather values at places [B, T] of rows, or a default outside of a row.
 
     Args:
         rows: ragged tensor [B, (T)].
         places: int32 tensor [B, T].
         lengths: int32 tensor [B, 1], number of valid tokens of each row.
-        otherwise: default, a value or a tensor [B, T].
+        otherwise: the default, a value or a tensor [B, T].
     """
     is_there = (places >= 0) & (places < lengths)
     starts = tf.cast(rows.row_starts(), tf.int32)[:, None]
-    # An extra value, for rows without values.
+    # Add a value, because all rows may be empty.
     values = tf.concat([rows.flat_values, tf.zeros([1], rows.dtype)], 0)
     index = tf.where(is_there, starts + places, tf.size(rows.flat_values))
     return tf.where(

@@ -1,6 +1,6 @@
-"""Sources and targets packed into sequences, as TensorFlow ops.
+"""Packing of source and target texts into sequences, as TensorFlow ops.
 
-A target follows its source: `A sep B sep`, in BERT's layout with a `cls` in
+A target follows its source, `A sep B sep`. BERT's layout has a `cls` at the
 front. Only TensorFlow's own ops are used, so that TensorFlow Serving can load
 an export.
 
@@ -20,7 +20,7 @@ def check_lengths(sequence_length, target_length):
     """Refuse lengths that leave no room for a source or a target.
 
     Raises:
-        ValueError: if so.
+        ValueError: a length is too small.
     """
     if target_length < 2:
         raise ValueError(
@@ -37,11 +37,11 @@ def check_lengths(sequence_length, target_length):
 
 
 def pack_sources(sources, room, layout="xlnet"):
-    """Add symbols to sources; a source that is too long loses its end.
+    """Add symbols to sources and truncate long sources at the end.
 
     Args:
         sources: int32 ragged tensor [B, (T)].
-        room: int, most tokens, the symbols included.
+        room: int, maximum number of tokens, with the symbols.
         layout: str, "xlnet" (default) or "bert".
 
     Returns:
@@ -55,20 +55,22 @@ def pack_sources(sources, room, layout="xlnet"):
 
 
 def pack_pairs(sources, targets, sequence_length, target_length, layout):
-    """Join sources and their targets.
+    """Join each source with its target.
 
     Args:
         sources, targets: int32 ragged tensors [B, (T)].
-        sequence_length: int, most tokens of both.
-        target_length: int, P, most tokens of a target, its end symbol included;
-            a longer target loses its last tokens, but not the end symbol.
+        sequence_length: int, maximum number of tokens of source and target.
+        target_length: int, P, maximum number of tokens of a target with its end
+            symbol. A longer target loses its last tokens, but keeps the end
+            symbol.
         layout: str, "xlnet" or "bert".
 
     Returns:
-        (dict of int32 ragged tensors [B, (T)], `token_ids` and `segment_ids`;
-        dict of tensors [B, P]: `target_ids` int32, `target_positions` int32,
-        positions in the sequence, and `target_weights` float32, 0 for no
-        token).
+        sequences: dict of int32 ragged tensors [B, (T)], `token_ids` and
+            `segment_ids`.
+        targets: dict of tensors [B, P]: `target_ids` int32, `target_positions`
+            int32, positions in the sequence, and `target_weights` float32, 0
+            for padding.
     """
     sources = pack_sources(sources, sequence_length - target_length, layout)
     end = column([SEP_ID], sources.nrows())
@@ -89,7 +91,7 @@ def pack_pairs(sources, targets, sequence_length, target_length, layout):
     }
     of_targets = {
         "target_ids": targets.to_tensor(shape=[None, target_length]),
-        # Padding reads the last token, with weight 0.
+        # Padding has the position of the last token and weight 0.
         "target_positions": begins + tf.minimum(places, lengths - 1),
         "target_weights": tf.cast(is_real, tf.float32),
     }
@@ -97,7 +99,7 @@ def pack_pairs(sources, targets, sequence_length, target_length, layout):
 
 
 def column(ids, count):
-    """Equal rows of tokens, int32 ragged tensor [count, (len(ids))]."""
+    """Repeat tokens in each row, int32 ragged tensor [count, (len(ids))]."""
     values = tf.tile(tf.constant(ids, tf.int32), [count])
     lengths = tf.fill([count], tf.constant(len(ids), tf.int64))
     return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)

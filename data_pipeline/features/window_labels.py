@@ -1,6 +1,6 @@
-"""Labels of windows: the pieces of the answers.
+"""Labels of question windows: positions of the answers.
 
-Shapes: N questions, A answers to all questions, W windows, T tokens per window.
+Shapes: N questions, A answers of all questions, W windows, T tokens per window.
 """
 
 import tensorflow as tf
@@ -9,27 +9,29 @@ from data_pipeline.features.answers import strip
 from data_pipeline.features.answers import valid_utf8
 from data_pipeline.tokenization.ragged import row_ids
 
-# Pattern of RE2 for the characters that `has_text` of
-# `data_pipeline.tasks.examples` does not count.
+# RE2 pattern for a text without visible characters, see `has_text` of
+# `data_pipeline.tasks.examples`.
 _NO_TEXT = r"[\p{Cc}\p{Cf}\p{Me}\p{Mn}\p{Z}]*"
 
 
 def answer_pieces(windows, contexts, starts, texts, rows=None):
-    """Find the pieces of contexts that hold answers.
+    """Find the pieces of the contexts that contain the answers.
 
     Args:
         windows: QuestionWindows.
         contexts: string tensor [N].
-        starts: int tensor [A], in characters of the context; below 0 = no
-            answer.
+        starts: int tensor [A], offset of each answer in the context, in
+            characters. Below 0: no answer.
         texts: string tensor [A].
-        rows: int tensor [A], the question of each answer. Default: one answer
-            for each question.
+        rows: int tensor [A], the question of each answer. Default None: one
+            answer per question.
 
     Returns:
-        first, last: int32 [A], pieces of the context, the last inclusive.
-        is_found: bool [A], whether the text is at its place and has pieces.
-        is_exact: bool [A], whether the pieces begin and end with the text.
+        first, last: int32 [A], first and last piece of each answer.
+        is_found: bool [A], whether the context has the text at its offset, with
+            at least one piece.
+        is_exact: bool [A], whether the pieces begin and end exactly at the ends
+            of the text.
     """
     piece_begins, piece_ends = windows.context_begins, windows.context_ends
     contexts = valid_utf8(contexts)
@@ -46,12 +48,12 @@ def answer_pieces(windows, contexts, starts, texts, rows=None):
     is_found = (starts >= 0) & (lengths > 0) & (texts == there)
     answer = row_ids(piece_begins)
     offsets = tf.cast(piece_begins.row_starts(), tf.int32)
-    # An extra piece, for contexts without pieces.
+    # Add a piece, because contexts may have no pieces.
     piece_begins, piece_ends = (
         tf.concat([x.flat_values, [-1]], 0) for x in (piece_begins, piece_ends)
     )
     ends = begins + lengths
-    # A piece that is only the blank before a word belongs to no answer.
+    # A piece that is only the blank before a word is not part of an answer.
     is_inside = (
         (piece_begins < piece_ends)[:-1]
         & (piece_ends[:-1] > tf.gather(begins, answer))
@@ -72,16 +74,16 @@ def answer_pieces(windows, contexts, starts, texts, rows=None):
 
 
 def window_labels(windows, rows, first, last, is_found):
-    """Positions of the first whole answer in each window.
+    """Find the positions of the first whole answer in each window.
 
     Args:
         windows: QuestionWindows.
-        rows: int tensor [A], the question of each answer, ascending.
-        first, last, is_found: tensors [A], from `answer_pieces`.
+        rows: int tensor [A], the question of each answer, in ascending order.
+        first, last, is_found: tensors [A] from `answer_pieces`.
 
     Returns:
-        start, end: int32 [W], positions in the window, the end inclusive; -1
-        if the window holds no whole answer.
+        start, end: int32 [W], positions in the window, ends inclusive. -1 if
+        the window contains no whole answer.
     """
     count = windows.context_begins.nrows()
     rows = tf.cast(rows, tf.int64)
@@ -90,7 +92,7 @@ def window_labels(windows, rows, first, last, is_found):
         tf.searchsorted(rows, tf.range(count + 1), out_type=tf.int64),
         validate=False,
     )
-    # Pairs of a window and an answer to its question.
+    # All pairs of a window and an answer to the window's question.
     pairs = tf.gather(answers, windows.window_row)
     window, answer = row_ids(pairs), pairs.flat_values
     first_piece = tf.gather(windows.first_piece, window)
@@ -101,7 +103,7 @@ def window_labels(windows, rows, first, last, is_found):
         & (end < tf.gather(windows.num_pieces, window))
     )
     begin = tf.gather(windows.context_position, window)
-    # An extra pair stands for no answer.
+    # Add a pair, which stands for no answer.
     start, end = (tf.concat([x + begin, [-1]], 0) for x in (start, end))
     none = tf.size(answer)
     chosen = tf.math.unsorted_segment_min(
@@ -109,31 +111,32 @@ def window_labels(windows, rows, first, last, is_found):
         window,
         tf.size(windows.window_row),
     )
-    chosen = tf.minimum(chosen, none)  # no pair: the largest int32
+    chosen = tf.minimum(chosen, none)  # the largest int32 without a pair
     return tf.gather(start, chosen), tf.gather(end, chosen)
 
 
 @tf.autograph.experimental.do_not_convert
 def training_windows(windows, contexts, answer_starts, answer_texts):
-    """Choose one window per question, with its labels.
+    """Choose one window per question and make its labels.
 
-    Among the windows with the whole answer, choose the one with the most
-    context around the answer, in a tie the first. If no window has the whole
-    answer, label the first window as having no answer.
+    Among the windows with the whole answer, the window with the most context
+    around the answer is chosen, or the first of several such windows. If no
+    window has the whole answer, the first window is chosen and labelled as
+    having no answer.
 
     Args:
         windows: QuestionWindows.
         contexts: string tensor [N].
-        answer_starts: int tensor [N], in characters of the context; below 0 =
-            no answer.
-        answer_texts: string tensor [N]; without text = no answer.
+        answer_starts: int tensor [N], offset of each answer in the context, in
+            characters. Below 0: no answer.
+        answer_texts: string tensor [N]. Without visible characters: no answer.
 
     Returns:
         features: dict of tensors [N, T] and [N], with `start_positions`.
         labels: dict of `start_positions` and `end_positions`, int32 [N], and
             `is_impossible`, float32 [N].
-        weights: float32 [N], 0 if an answer is not at its place in the context
-            or has no piece. This excludes the question from the loss.
+        weights: float32 [N]. 0 excludes a question from the loss, because its
+            answer is not at its offset in the context or has no piece.
     """
     with tf.device("CPU:0"):
         first, last, is_found, _ = answer_pieces(

@@ -1,10 +1,9 @@
-"""Overlapping windows over long texts, as TensorFlow ops.
+"""Division of long texts into overlapping windows, as TensorFlow ops.
 
-All ops are TensorFlow's own or SentencePiece's, so an export can read raw
-strings.
+The ops are TensorFlow's or SentencePiece's. So an export can read raw text.
 
-Shapes: N texts or questions, W windows of all texts, T tokens of a window,
-P pieces of a context, C pieces of a context in one window.
+Shapes: N texts or questions, W windows of all texts together, T tokens of a
+window, P pieces of a context, C pieces of a context in one window.
 """
 
 import typing
@@ -21,20 +20,22 @@ from data_pipeline.tokenization.symbols import find_layout
 
 
 class QuestionWindows(typing.NamedTuple):
-    """Windows of questions, in the order of the questions.
+    """Windows of questions and their contexts, in the order of the questions.
 
     Attributes:
-        window_row: int32 [W], the question of each window.
-        begins, ends: int32 ragged [W, (C)], offsets in characters of each
-            piece in its context, the ends exclusive.
-        is_max_context: bool ragged [W, (C)], True where no other window has
-            more context on both sides of the piece.
+        window_row: int32 [W], index of each window's question.
+        begins, ends: int32 ragged [W, (C)], offsets of each piece in the
+            context, in characters. Ends are exclusive.
+        is_max_context: bool ragged [W, (C)], True if no other window has more
+            context around the piece, see `max_context`.
         features: dict of `token_ids`, `segment_ids`, `padding_mask` and
             `answer_mask`, int32 [W, T], and `class_index`, int32 [W].
-        first_piece: int32 [W], index in the context of the first piece.
-        context_begins, context_ends: int32 ragged [N, (P)], as `begins` and
-            `ends`, for the whole context of each question.
-        question_lengths: int32 [N], pieces of each question before truncation.
+        first_piece: int32 [W], index of the window's first piece in the
+            context.
+        context_begins, context_ends: int32 ragged [N, (P)], the same offsets as
+            `begins` and `ends` for all pieces of each question's context.
+        question_lengths: int32 [N], number of pieces of each question before
+            truncation.
     """
 
     window_row: tf.Tensor
@@ -49,12 +50,15 @@ class QuestionWindows(typing.NamedTuple):
 
     @property
     def num_pieces(self):
-        """Number of context pieces in each window, int32 [W]."""
+        """Number of pieces of the context in each window, int32 [W]."""
         return tf.cast(self.begins.row_lengths(), tf.int32)
 
     @property
     def context_position(self):
-        """Begin of the context, 0 or behind a class token, int32 [W]."""
+        """Position of the context's first token in the window, int32 [W].
+
+        0, or 1 after a class token at the front.
+        """
         return tf.cast(tf.equal(self.features["class_index"], 0), tf.int32)
 
 
@@ -97,37 +101,37 @@ def make_windows(
     check_size=None,
     layout="xlnet",
 ):
-    """Windows `context sep question sep cls`, padded on the right.
+    """Make windows `context sep question sep cls`, padded on the right.
 
     Args:
         tokenizer: GraphTokenizer.
         questions: string tensor [N].
-        contexts: string tensor [N]; equal contexts are tokenized once.
+        contexts: string tensor [N]. Equal contexts are tokenized once.
         sequence_length: int, T. Default 512.
-        stride: int, pieces of the context between the starts of windows.
-            Default 128.
-        max_question_length: int, pieces; longer questions lose their end.
-            Default 64.
+        stride: int, number of pieces between the starts of two windows. Default
+            128.
+        max_question_length: int, maximum number of pieces of a question.
+            Default 64. Longer questions are truncated at the end.
         pad_to_longest: bool, whether T is the length of the longest window.
             Default False.
         check_size: see `features.packing.checked_size`. Default None.
-        layout: str, "xlnet" (default), or "bert" for `cls` in front.
+        layout: str, "xlnet" (default), or "bert" for `cls` at the front.
 
     Returns:
-        QuestionWindows, at least one window for each question.
+        QuestionWindows, with at least one window per question.
 
     Raises:
         ValueError: a setting is out of range.
 
     Source: `convert_examples_to_features` of the released run_squad. The
-        released code cannot predict the last piece of a context; here it can
-        be an answer.
+        released code cannot predict the last piece of a context; here the last
+        piece can be an answer.
     """
     check_windows(sequence_length, stride, max_question_length)
     question_ids = tokenizer(questions)
     question_lengths = tf.cast(question_ids.row_lengths(), tf.int32)
     question_ids = question_ids[:, :max_question_length]
-    with tf.device("CPU:0"):  # GPUs hold no strings
+    with tf.device("CPU:0"):  # GPUs have no strings
         distinct, numbers = tf.unique(tf.convert_to_tensor(contexts, tf.string))
     ids, begins, ends = (
         tf.gather(x, numbers) for x in tokenizer.tokenize_with_offsets(distinct)
@@ -164,7 +168,7 @@ def make_windows(
 
 
 def _features(pieces, questions, width, layout):
-    """Windows of ragged ids [W, (C)] and [W, (question)]."""
+    """Make the features of windows from ids of contexts and questions."""
     fillers = layout.fillers("right")
     count = pieces.nrows()
 
@@ -174,7 +178,7 @@ def _features(pieces, questions, width, layout):
     parts = [pieces, symbol(SEP_ID), questions, symbol(SEP_ID)]
     parts.insert(0 if layout.class_first else len(parts), symbol(CLS_ID))
     ids = tf.concat(parts, axis=1)
-    # A known width makes a static shape, which XLA needs.
+    # XLA needs a static shape, which a known width gives.
     token_ids = ids.to_tensor(fillers["token_ids"], shape=[None, width])
     places = tf.range(tf.shape(token_ids)[1], dtype=tf.int32)[None]
     lengths = tf.cast(ids.row_lengths(), tf.int32)
@@ -195,25 +199,25 @@ def _features(pieces, questions, width, layout):
 
 
 def max_context(places):
-    """Whether a piece has more context here than in any other window.
+    """Whether a window has the most context around each of its pieces.
 
-    The context is the number of pieces on the left or on the right, whichever
-    is smaller, plus 0.01 x the length of the window. In a tie, the first window
-    has more.
+    The amount of context is the number of pieces on the left or the right,
+    whichever is smaller, plus 0.01 x the length of the window. If several
+    windows have equal amounts, the first window counts.
 
     Args:
-        places: int64 ragged tensor [W, (C)], indices of the pieces among all
-            contexts' pieces.
+        places: int64 ragged tensor [W, (C)], indices of the windows' pieces
+            among the pieces of all contexts.
 
     Returns:
-        bool tensor [all pieces of all windows].
+        bool tensor with one value per piece of each window.
 
     Source: `_check_is_max_context` of the released run_squad.
     """
     piece = places.flat_values
     left = tf.ragged.range(places.row_lengths()).flat_values
     length = tf.gather(places.row_lengths(), row_ids(places))
-    # In float64 as in the released code, so that ties are the same.
+    # Use float64 as in the released code, for the same ties.
     score = tf.cast(tf.minimum(left, length - 1 - left), tf.float64)
     score += tf.constant(0.01, tf.float64) * tf.cast(length, tf.float64)
     count = tf.reduce_max(tf.concat([[-1], piece], 0)) + 1
@@ -227,23 +231,24 @@ def max_context(places):
 
 
 def window_places(lengths, starts, room, stride, check_size=None):
-    """Indices of each window's ids among the values of a ragged tensor.
+    """Divide texts into windows of indices.
 
-    A text of at most `room` ids has one window; each further stride that is
-    begun adds one.
+    A text of at most `room` ids has one window. A longer text has one more
+    window for each further stride, also for an incomplete last stride.
 
     Args:
-        lengths: int64 tensor [N], ids of each text.
-        starts: int64 tensor [N], index of the first id of each text.
-        room: int64 tensor [N], most ids of a window, above 0.
-        stride: int64 tensor [N], ids between the starts of two windows, from 1
-            to `room`.
+        lengths: int64 tensor [N], number of ids of each text.
+        starts: int64 tensor [N], index of each text's first id among all ids.
+        room: int64 tensor [N], maximum number of ids of a window, above 0.
+        stride: int64 tensor [N], number of ids between the starts of two
+            windows, from 1 to `room`.
         check_size: see `features.packing.checked_size`. Default None.
 
     Returns:
-        (places, rows, first): ragged int64 tensor [W, (room)] of indices,
-        int64 tensor [W], the text of each window, and int64 tensor [W], the
-        offset of the window in its text.
+        places: ragged int64 tensor [W, (room)], indices of each window's ids
+            among all ids.
+        rows: int64 tensor [W], the text of each window.
+        first: int64 tensor [W], offset of each window in its text.
 
     Source: `doc_spans` of the released run_squad.
     """
@@ -258,17 +263,18 @@ def window_places(lengths, starts, room, stride, check_size=None):
 
 
 def windows_of_texts(ids, room, stride, check_size=None):
-    """Windows of texts as ragged ids.
+    """Divide texts into windows of ids.
 
     Args:
         ids: ragged int32 tensor [N, (tokens)].
-        room: int, most ids of a window.
-        stride: int, from 1 to `room`.
+        room: int, maximum number of ids of a window.
+        stride: int, number of ids between the starts of two windows, from 1 to
+            `room`.
         check_size: see `features.packing.checked_size`. Default None.
 
     Returns:
-        (ragged int32 tensor [W, (room)], int64 tensor [W], the text of each
-        window).
+        windows: ragged int32 tensor [W, (room)], the ids of each window.
+        rows: int64 tensor [W], the text of each window.
     """
     lengths = ids.row_lengths()
     places, rows, _ = window_places(

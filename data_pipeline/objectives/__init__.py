@@ -1,14 +1,14 @@
-"""Readers of objectives: targets, orders and replaced tokens of records.
+"""Readers of objectives, which make the targets and inputs from records.
 
-`READERS` has a class for each objective, under the name of its loss in
-`xlnet_tf.objectives`. docs/objectives.md shows how to add one.
+`READERS` has a class for each objective. Its key is the name of the loss in
+`xlnet_tf.objectives`. docs/objectives.md shows how to add an objective.
 """
 
 import importlib
 
 from data_pipeline.objectives.reader import ObjectiveReader
 
-# Name -> module and class, which load TensorFlow on first use.
+# Dict of names to module and class. The first use imports them and TensorFlow.
 READERS = {
     "permutation": "permutation.PermutationReader",
     "causal": "causal.CausalReader",
@@ -23,7 +23,7 @@ def make_reader(objective="permutation"):
     """Make the reader of an objective.
 
     Args:
-        objective: ObjectiveReader, or a name in `READERS`.
+        objective: ObjectiveReader, or a key of `READERS`.
 
     Returns:
         ObjectiveReader.

@@ -1,18 +1,18 @@
-"""Halves of a sequence, and their blocks of tokens permuted together."""
+"""Lengths of the halves and permutation blocks of a sequence."""
 
 
 def half_lengths(sequence_length, reuse_length):
-    """Lengths of the independently permuted halves: (reused, new).
+    """Lengths of the reused and the new half, which are permuted separately.
 
-    With `reuse_length` 0 there is only the new half.
+    With `reuse_length` 0, only the new half exists.
     """
     halves = (reuse_length, sequence_length - reuse_length)
     return tuple(length for length in halves if length)
 
 
 def block_length(half, permutation_length):
-    """Length of the blocks of a half; all blocks share one shuffle.
+    """Length of the blocks of a half; all blocks have the same shuffle.
 
-    A half shorter than `permutation_length` is one block.
+    A half that is shorter than `permutation_length` is a single block.
     """
     return min(half, permutation_length)

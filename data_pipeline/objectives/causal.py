@@ -1,4 +1,4 @@
-"""Causal language modelling: predict each token from the tokens before it.
+"""Reader of causal language modelling: each token predicts the next token.
 
 The loss is in `xlnet_tf/objectives/causal.py`.
 
@@ -15,14 +15,15 @@ from data_pipeline.objectives.reader import ObjectiveReader
 
 @dataclasses.dataclass(frozen=True)
 class CausalReader(ObjectiveReader):
-    """Next token of each token, if the text continues.
+    """Reader whose targets are the next token of each token.
 
-    `target_ids` int32 [B, T] are the tokens one place further.
-    `target_weights` float32 [B, T] are 0 where this token does not follow in
-    the text: before and behind <sep> and <cls>, and at the end.
+    `target_ids` int32 [B, T] are the tokens at the next position.
+    `target_weights` float32 [B, T] are 0 where the next token does not follow
+    in the text: before and after <sep> and <cls>, and at the end.
 
-    In records with a reused half, text counts twice: as new text of a record,
-    and as reused text of a later record, with the memory of the text before it.
+    In records with a reused half, text is predicted twice: as new text of a
+    record, and as reused text of a later record, with a memory of the text
+    before.
     """
 
     name = "causal"

@@ -1,6 +1,6 @@
-"""Random draws as functions of integers: seed, epoch and record.
+"""Random draws as functions of the seed, the epoch and the record.
 
-So a batch depends on (seed, step) alone, not on the reader or the worker.
+Therefore a batch depends only on (seed, step), not on the reader or worker.
 
 Shapes: B batch, T tokens of the sequence.
 """
@@ -9,15 +9,15 @@ import hashlib
 
 import tensorflow as tf
 
-# The golden ratio in 32 bits; its multiples differ in all bits.
+# The golden ratio in 32 bits. Its multiples differ in all bits.
 SPREAD = 0x9E3779B9
 
 
 def fmix32(x):
-    """MurmurHash3's 32-bit finalizer: every output bit depends on all bits.
+    """Compute MurmurHash3's 32-bit finalizer, which mixes all bits.
 
     Args:
-        x: uint32 tensor.
+        x: uint32 tensor. Every output bit depends on all bits.
 
     Returns:
         uint32 tensor of the same shape.
@@ -32,11 +32,12 @@ def fmix32(x):
 
 
 def hash_words(seed, *words):
-    """32-bit hash of integers, in order.
+    """Hash integers to 32 bits; their order matters.
 
     Args:
-        seed: int, of any size.
-        *words: int64 tensors that broadcast; low and high 32 bits are hashed.
+        seed: int of any size.
+        *words: int64 tensors with broadcasting. Their low and high 32 bits are
+            hashed.
 
     Returns:
         uint32 tensor.
@@ -51,11 +52,11 @@ def hash_words(seed, *words):
 
 
 def uniform(state, *words):
-    """Uniform numbers in [0, 1), one for each element.
+    """Draw uniform numbers in [0, 1) from hashes.
 
     Args:
-        state: uint32 tensor of `hash_words`.
-        *words: int64 tensors that broadcast with it, which number the draws.
+        state: uint32 tensor from `hash_words`.
+        *words: int64 tensors with broadcasting, the numbers of the draws.
 
     Returns:
         float32 tensor, multiples of 2 ** -24.
@@ -71,7 +72,7 @@ def _shift_right(x, bits):
 
 
 def low_bits(x):
-    """The low 32 bits of int64, uint32 tensor."""
-    # A cast of a number out of range is undefined on some devices.
+    """Return the low 32 bits of an int64 tensor, uint32 tensor."""
+    # Use a mask: on some devices the cast of a large number is undefined.
     mask = tf.constant(0xFFFFFFFF, tf.int64)
     return tf.cast(tf.bitwise.bitwise_and(x, mask), tf.uint32)

@@ -1,4 +1,4 @@
-"""Masked language modelling: about 15 % of the tokens from all others.
+"""Reader of masked language modelling: about 15 % of the tokens are targets.
 
 The loss is in `xlnet_tf/objectives/masked.py`.
 
@@ -16,27 +16,29 @@ from data_pipeline.tokenization.symbols import MASK_ID
 from data_pipeline.tokenization.symbols import SPECIAL_IDS
 
 UNITS = ("words", "pieces")
-# Shares of the targets; the other targets stay as they are.
+# Shares of the targets to replace. All other targets stay unchanged.
 MASKED, RANDOM = 0.8, 0.1
 
-# Numbers of the random draws of a token.
+# Numbers that distinguish the random draws of a token.
 _UNIT, _KIND, _TOKEN = range(3)
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskedReader(ObjectiveReader):
-    """Replaced tokens of a sequence, and the true tokens.
+    """Reader that replaces tokens and gives the true tokens as targets.
 
-    Targets are drawn anew in every epoch. Words or pieces come in random order,
-    and become targets as long as they fit into the requested share. 80 % of the
-    targets become <mask>, 10 % another token, 10 % stay.
+    New targets are drawn in every epoch. Words or pieces become targets in
+    random order until the requested share is reached. 80 % of the targets are
+    replaced by <mask>, 10 % by a random token, and 10 % stay unchanged.
 
     In records with a reused half, the reused half does not attend to the other
-    half. Otherwise the memory would hold tokens that the next record hides.
+    half. Otherwise the memory would contain tokens that the next record must
+    predict.
 
     Args:
         fraction: float, share of the tokens that are targets. Default 0.15.
-        unit: "words" (default, whole words) or "pieces" (as BERT at first).
+        unit: "words" (default) for whole words, or "pieces" for single pieces,
+            as in the first BERT.
 
     Source: https://arxiv.org/abs/1810.04805, section 3.1 and A.1;
     `create_masked_lm_predictions`, with `do_whole_word_mask`, of its code.
@@ -98,10 +100,10 @@ class MaskedReader(ObjectiveReader):
 
 
 def check_fraction(fraction):
-    """Check the share of the tokens that are targets.
+    """Refuse a share of targets that is not between 0 and 1.
 
     Raises:
-        ValueError: if it is not between 0 and 1.
+        ValueError: the share is not between 0 and 1.
     """
     if not 0 < fraction < 1:
         raise ValueError(
@@ -114,7 +116,7 @@ def check_share(fraction, manifest):
     """Refuse records whose sequences are too short for a single target.
 
     Raises:
-        ValueError: if they are.
+        ValueError: the sequences are too short.
     """
     if round(fraction * manifest.sequence_length) < 1:
         raise ValueError(
@@ -125,17 +127,17 @@ def check_share(fraction, manifest):
 
 
 def word_starts(records):
-    """Mark the first piece of each word, in the stored order of a sequence.
+    """Mark the piece of each word that is stored first.
 
     Args:
-        records: dict with `starts_word` bool [B, T], whether a piece begins a
-            word in reading order, and `is_reversed` bool [B].
+        records: dict with `is_reversed` bool [B], and with `starts_word` bool
+            [B, T], True for a piece that begins a word in reading order.
 
     Returns:
         bool tensor [B, T].
     """
     starts = records["starts_word"]
-    # In a reversed record, the piece that begins a word is stored last.
+    # In a reversed record, the piece that begins a word is stored as its last.
     behind = tf.pad(starts[:, :-1], [[0, 0], [1, 0]], constant_values=True)
     return tf.where(records["is_reversed"][:, None], behind, starts)
 
@@ -143,23 +145,23 @@ def word_starts(records):
 def draw_words(state, token_ids, starts, goal):
     """Draw whole words, at most `goal` tokens per row.
 
-    Words come in random order; words that no longer fit are left out.
+    Words are taken in random order. A word that no longer fits is skipped.
 
     Args:
-        state: uint32 tensor [B, 1] of `hash_words`.
+        state: uint32 tensor [B, 1] from `hash_words`.
         token_ids: int32 tensor [B, T].
-        starts: bool tensor [B, T], whether a token begins a word.
+        starts: bool tensor [B, T], True for a token that begins a word.
         goal: int.
 
     Returns:
-        bool tensor [B, T], True = target; never a special token.
+        bool tensor [B, T], True for targets. Special tokens are never targets.
     """
     length = token_ids.shape[1]
     special = is_special(token_ids)
-    # A special token is a word of its own, so it ends the word before it.
+    # A special token is a separate word and ends the word before it.
     behind = tf.pad(special[:, :-1], [[0, 0], [1, 0]], constant_values=True)
     starts = starts | special | behind
-    word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1  # < T words of row
+    word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1  # at most T words
     row = tf.range(tf.shape(token_ids)[0])[:, None]
 
     def of_words(values):
@@ -185,12 +187,12 @@ def draw_words(state, token_ids, starts, goal):
 
 
 def _take_in_turn(size, may, goal):
-    """Take words in turn, as long as each fits into the remaining room.
+    """Take words in order and skip a word that does not fit into the room.
 
     Args:
-        size: int32 tensor [B, T], tokens of each word.
+        size: int32 tensor [B, T], number of tokens of each word.
         may: bool tensor [B, T], whether a word may be taken.
-        goal: int, most tokens per row.
+        goal: int, maximum number of tokens per row.
 
     Returns:
         bool tensor [B, T].
@@ -199,7 +201,8 @@ def _take_in_turn(size, may, goal):
     def take(left, taken, room):
         left &= size <= room[:, None]
         total = tf.cumsum(tf.where(left, size, 0), axis=1)
-        # All up to the first that does not fit; the next turn leaves it out.
+        # Take all words before the first word that does not fit. The next turn
+        # skips that word.
         fits = left & (total <= room[:, None])
         used = tf.reduce_sum(tf.where(fits, size, 0), axis=1)
         return left & ~fits, taken | fits, room - used
@@ -214,21 +217,21 @@ def _take_in_turn(size, may, goal):
 
 
 def is_special(token_ids):
-    """Mask of the nine special symbols, never predicted, bool tensor.
+    """Mark the nine special symbols, which are never targets, bool tensor.
 
-    They have the smallest ids and include <unk>.
+    The special symbols have the smallest ids and include <unk>.
     """
     return token_ids < len(SPECIAL_IDS)
 
 
 def corrupt(state, token_ids, is_target, vocabulary_size):
-    """Replace targets: 80 % by <mask>, 10 % by another token, 10 % stay.
+    """Replace targets by <mask> (80 %) or random tokens (10 %); keep 10 %.
 
     Args:
-        state: uint32 tensor [B, 1] of `hash_words`.
+        state: uint32 tensor [B, 1] from `hash_words`.
         token_ids: int32 tensor [B, T].
         is_target: bool tensor [B, T].
-        vocabulary_size: int, V; random tokens are never special symbols.
+        vocabulary_size: int, V. Random tokens are never special symbols.
 
     Returns:
         int32 tensor [B, T].

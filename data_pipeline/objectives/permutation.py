@@ -1,20 +1,23 @@
-"""Factorization orders of whole batches, as TensorFlow operations.
+"""Reader of permutation language modelling, and factorization orders.
 
 Shapes: B batch, T tokens of the sequence, P targets. H is the length of one
 independently permuted half.
 
 A factorization order has two forms: the released `perm_mask` and the compact
-`factorization_rank`. Ranks give one rule for both halves: the content stream of
-i attends to j iff rank j <= rank i, its query stream iff rank j < rank i.
+`factorization_rank`. With ranks, both halves have the same rule. The content
+stream of token i attends to token j iff rank j <= rank i. The query stream of i
+attends to j iff rank j < rank i.
 
 Two functions draw an order. `draw_shuffles` is the definition: it shuffles all
-positions, as the release does, and `factorization_rank` ranks them. It draws
-stored permutations. `draw_ranks` is faster: it shuffles only the tokens whose
-order matters and returns their ranks directly. It draws permutations while
-records are read. Both have equal distributions, but different draws.
+positions, as the release does, and `factorization_rank` computes the ranks. It
+is used for permutations that are stored in records. `draw_ranks` is faster: it
+shuffles only the tokens whose order matters and returns the ranks directly. It
+is used while records are read. Both functions have the same distribution, but
+not the same draws.
 
-The masks of the model are in `xlnet_tf/model/masks.py`, the loss is in
-`xlnet_tf/objectives/permutation.py`.
+The masks of the model are in `xlnet_tf/model/masks.py`, and the loss is in
+`xlnet_tf/objectives/permutation.py`. All functions are TensorFlow ops for whole
+batches.
 """
 
 import dataclasses
@@ -37,18 +40,18 @@ ORDERS = ("random", "forward", "backward", "block")
 
 @dataclasses.dataclass(frozen=True)
 class PermutationReader(ObjectiveReader):
-    """Targets of the records, and a factorization order drawn for each.
+    """Reader that gives the targets of records and draws factorization orders.
 
     Args:
-        order: the order of the targets, within each half of a sequence.
-            "random" (default), as released; "forward" or "backward", the order
-            of the text or its reverse; "block", adjacent targets are predicted
-            together, their blocks in random order; or a function of
-            (token_ids int32 [B, T], is_target bool [B, T]) that returns the
-            ranks, int32 [B, T], -1 for context. If a half of the records is
-            reused, all ranks of the other half must be above all ranks of the
-            reused half, its context included: the memory must not attend to
-            later tokens.
+        order: str or function, the order of the targets within each half of a
+            sequence. "random" (default) is the released order. "forward" and
+            "backward" are the order of the text and the reversed order. "block"
+            predicts adjacent targets together, with the blocks in random order.
+            A function has the arguments (token_ids int32 [B, T], is_target bool
+            [B, T]) and returns the ranks, int32 [B, T], -1 for context. If the
+            records have a reused half, all ranks of the other half must be
+            above all ranks of the reused half and of its context. Otherwise the
+            memory would attend to later tokens.
     """
 
     order: str | Callable = "random"
@@ -57,7 +60,7 @@ class PermutationReader(ObjectiveReader):
 
     @property
     def takes_literal(self):
-        # Released masks cannot hide neighbouring targets from each other.
+        # Released masks cannot hide targets of one block from each other.
         return not callable(self.order) and self.order != "block"
 
     def __post_init__(self):
@@ -76,7 +79,7 @@ class PermutationReader(ObjectiveReader):
             )
 
     def first_half_length(self, manifest):
-        # The ranks that a user's function gives are not checked.
+        # The ranks from a user's function are not checked.
         return 0 if callable(self.order) else manifest.reuse_length
 
     def features(self, records, manifest, draw, literal=False):
@@ -117,12 +120,12 @@ class PermutationReader(ObjectiveReader):
 def draw_shuffles(
     seed, epoch, record_index, sequence_length, reuse_length, permutation_length
 ):
-    """Draw a shuffle for each half of each record, the definition of an order.
+    """Draw a shuffle for each half of each record.
 
-    It depends on the seed, the epoch and the index of the record, not on the
-    batch or the reader. Positions are sorted by a hash, so the shuffle is
-    uniform up to equal hashes (about one pair in 130,000 halves of 256
-    tokens).
+    A shuffle depends on the seed, the epoch and the index of the record, not on
+    the batch or the reader. Positions are sorted by a hash. The shuffle is
+    uniform except for equal hashes, about one pair in 130,000 halves of 256
+    tokens.
 
     Args:
         seed: int.
@@ -130,12 +133,12 @@ def draw_shuffles(
         record_index: int64 tensor [B].
         sequence_length: int, T.
         reuse_length: int.
-        permutation_length: int; blocks of this length in a half share one
-            shuffle, as in the release.
+        permutation_length: int, length of a block. All blocks of a half have
+            the same shuffle, as in the release.
 
     Returns:
-        int32 tensor [B, T]: for each half the released shuffled `index`, 0 ..
-        H - 1, one half after the other.
+        int32 tensor [B, T], one half after the other. For each half, the
+        shuffled `index` of the release, 0 .. H - 1.
 
     Source: `tf.random_shuffle(index)` in `_local_perm`.
     """
@@ -149,7 +152,8 @@ def draw_shuffles(
         keys = fmix32(
             state + low_bits(counter) * tf.constant(SPREAD, tf.uint32)
         )
-        # argsort is faster for signed numbers; any order of hashes will do.
+        # Convert to signed numbers, for which argsort is faster. Any order of
+        # hashes is right.
         shuffle = tf.argsort(tf.bitcast(keys, tf.int32), axis=-1)
         if block < half:
             offset = tf.range(0, half, block)[:, None]
@@ -169,12 +173,12 @@ def draw_ranks(
     permutation_length,
     order="random",
 ):
-    """Draw the ranks of a factorization order, the fast way.
+    """Draw the ranks of a factorization order, in a fast way.
 
-    The distribution is the same as for `factorization_rank` of
-    `draw_shuffles`, except that the ranks of a half have no gaps. The cost is a
-    third: only targets, <sep> and <cls> are shuffled, about one token in six.
-    The order of other tokens has no effect.
+    The distribution is the same as for `factorization_rank` with
+    `draw_shuffles`, except that the ranks of a half have no gaps. The time is a
+    third, because only targets, <sep> and <cls> are shuffled, about one token
+    in six. The order of all other tokens has no effect.
 
     Args:
         seed: int.
@@ -183,13 +187,13 @@ def draw_ranks(
         token_ids: int tensor [B, T].
         is_target: bool tensor [B, T].
         reuse_length: int.
-        permutation_length: int; blocks of this length in a half keep the
-            order of the text, and share one shuffle of their positions.
+        permutation_length: int, length of a block. The blocks of a half stay in
+            the order of the text, and all have the same shuffle.
         order: str, one of `ORDERS`. Default "random".
 
     Returns:
-        int32 tensor [B, T], as from `factorization_rank`. With "block", all
-        tokens of a block have the rank of its first token.
+        int32 tensor [B, T], see `factorization_rank`. With "block", adjacent
+        targets have the rank of the first of them.
     """
     length = token_ids.shape[1]
     in_order = tf.logical_or(is_target, functional_tokens(token_ids))
@@ -199,7 +203,8 @@ def draw_ranks(
     state = hash_words(
         seed, tf.cast(epoch, tf.int64), tf.cast(record_index, tf.int64)
     )
-    # I tokens of the batch are in the order; `index` is [I, 2], row, position.
+    # I tokens of the batch have a rank. `index` [I, 2] is their row and
+    # position.
     index = tf.where(in_order)
     row, position = index[:, 0], index[:, 1]
     block = tf.gather(block, position)
@@ -212,18 +217,19 @@ def draw_ranks(
         keys = fmix32(tf.gather(state, row) + drawn)
     else:
         keys = position if order == "forward" else length - position
-    # The block in the high bits: blocks keep the order of the text.
+    # With the block in the high bits, blocks stay in the order of the text.
     keys = tf.bitwise.bitwise_or(block, tf.cast(keys, tf.int64))
     count = tf.reduce_sum(tf.cast(in_order, tf.int64), axis=1)
     rows = tf.RaggedTensor.from_row_lengths(keys, count, validate=False)
     sorting = tf.argsort(rows.to_tensor(tf.int64.max), axis=-1, stable=True)
     if is_shared or order != "random":
-        # `sorting`, the inverse of random ranks, is as uniform as the ranks,
-        # but blocks do not share it.
+        # `sorting` is the inverse of the ranks. For a single random shuffle the
+        # inverse has the same distribution, but blocks that share a shuffle
+        # need the ranks.
         sorting = tf.argsort(sorting, axis=-1)
     within = tf.cast(number, tf.int64) - tf.gather(rows.row_starts(), row)
     rank = tf.gather_nd(sorting, tf.stack([row, within], axis=1))
-    rank -= number - first  # the rank of the first token of its run
+    rank -= number - first  # the rank of the run's first token
     context = tf.fill(tf.shape(in_order), -1)
     if reuse_length:
         in_first = in_order[:, :reuse_length]
@@ -237,17 +243,17 @@ def draw_ranks(
 
 
 def _first_of_run(index, block, is_target):
-    """First token of the run of targets of each token in the order.
+    """Find the first token of the run of adjacent targets of each token.
 
     <sep>, <cls> and a new permutation block end a run.
 
     Args:
-        index: int64 tensor [I, 2], rows and positions of the tokens.
-        block: int64 tensor [I], their permutation blocks.
+        index: int64 tensor [I, 2], row and position of each token.
+        block: int64 tensor [I], permutation block of each token.
         is_target: bool tensor [B, T].
 
     Returns:
-        int32 tensor [I], indices among the I tokens.
+        int32 tensor [I], index of the first token among the I tokens.
     """
     row, position = index[:, 0], index[:, 1]
     target = tf.gather_nd(is_target, index)
@@ -264,11 +270,13 @@ def _first_of_run(index, block, is_target):
 
 
 def _blocks(sequence_length, reuse_length, permutation_length):
-    """Blocks of the positions of a sequence.
+    """Make tensors about the blocks of a sequence.
 
     Returns:
-        tuple of each position's word of the hash, uint32 [T]; its block number,
-        in the upper 32 bits, int64 [T]; whether blocks share a shuffle, bool.
+        counter: uint32 [T], number of each position for the hash.
+        block: int64 [T], block number of each position, shifted to the upper 32
+            bits.
+        is_shared: bool, whether several blocks have the same shuffle.
     """
     counter, block, is_shared = [], [], False
     for half in half_lengths(sequence_length, reuse_length):
@@ -287,9 +295,9 @@ def _blocks(sequence_length, reuse_length, permutation_length):
 
 
 def functional_tokens(token_ids):
-    """Mask of <sep> and <cls>, bool tensor [B, T].
+    """Mark the symbols <sep> and <cls>, bool tensor [B, T].
 
-    They have a rank in the order, but are never predicted.
+    These symbols have a rank in the order, but are never predicted.
     """
     return tf.logical_or(
         tf.equal(token_ids, SEP_ID), tf.equal(token_ids, CLS_ID)
@@ -297,18 +305,20 @@ def functional_tokens(token_ids):
 
 
 def factorization_rank(token_ids, is_target, shuffled_index, reuse_length):
-    """Ranks of the tokens in given shuffles.
+    """Compute the ranks of the tokens from shuffles.
 
-    In the first half, context has the rank -1; targets, <sep> and <cls> have
+    In the first half, context has the rank -1. Targets, <sep> and <cls> have
     their shuffled index 0 .. H - 1. In the second half, ranks are higher by
-    `reuse_length + 1`, above all of the first half: the second half attends to
-    the whole first half, and the first half to no token of the second.
+    `reuse_length + 1`, so they are above all ranks of the first half. The
+    second half attends to the whole first half, but the first half attends to
+    no token of the second half.
 
     Args:
         token_ids: int tensor [B, T].
         is_target: bool tensor [B, T].
         shuffled_index: int32 tensor [B, T], from `draw_shuffles`.
-        reuse_length: int; with 0 there is one half, whose context has rank -1.
+        reuse_length: int. With 0 there is a single half, with the rank -1 for
+            context.
 
     Returns:
         int32 tensor [B, T].
@@ -324,27 +334,28 @@ def factorization_rank(token_ids, is_target, shuffled_index, reuse_length):
 
 
 def perm_mask(rank, is_target):
-    """Convert ranks to the released mask.
+    """Convert ranks to the released permutation mask.
 
-    In it, targets do not attend to themselves; <sep> and <cls> do. The released
-    model adds the diagonal in the content stream.
+    In this mask, <sep> and <cls> attend to themselves, but targets do not. The
+    released model adds the diagonal in the content stream.
 
     Args:
         rank: int32 tensor [B, T].
         is_target: bool tensor [B, T], without <sep> and <cls>.
 
     Returns:
-        float32 tensor [B, T, T], 1 = i may NOT attend to j.
+        float32 tensor [B, T, T], 1 if token i may NOT attend to token j.
 
     Source: `perm_mask`, `self_rev_index` in `_local_perm`.
     """
-    # As integers: i may attend to j iff rank j <= rank i - (i is a target).
+    # Token i may attend to j iff rank j <= rank i - (1 if i is a target else
+    # 0).
     highest = rank - tf.cast(is_target, rank.dtype)
     return tf.cast(rank[:, None, :] > highest[:, :, None], tf.float32)
 
 
 def target_mapping(target_positions, target_weights, sequence_length):
-    """Convert target positions to the released one-hot rows.
+    """Convert target positions to one-hot rows, as in the release.
 
     Args:
         target_positions: int32 tensor [B, P].
@@ -352,7 +363,7 @@ def target_mapping(target_positions, target_weights, sequence_length):
         sequence_length: int, T.
 
     Returns:
-        float32 tensor [B, P, T], rows of zeros for padding.
+        float32 tensor [B, P, T], with rows of zeros for padding.
 
     Source: `target_mapping` in `parser`.
     """
@@ -361,7 +372,9 @@ def target_mapping(target_positions, target_weights, sequence_length):
 
 
 def real_targets(token_ids, is_target):
-    """Targets without <sep> and <cls>, which "subwords" spans can contain.
+    """Remove <sep> and <cls> from the targets.
+
+    Spans of the kind "subwords" may contain these symbols.
 
     Args:
         token_ids: int tensor [B, T].
@@ -387,11 +400,11 @@ def select_targets(token_ids, is_target, num_predict):
 
     Returns:
         tuple of target_positions int32 [B, P], target_ids int32 [B, P] and
-        target_weights float32 [B, P]; all 0 in padding.
+        target_weights float32 [B, P]. Padding is 0 in all three tensors.
     """
     position = tf.where(is_target)[:, 1]
     count = tf.reduce_sum(tf.cast(is_target, tf.int32), axis=1)
-    # Four times as fast as a top_k over the positions.
+    # This is four times as fast as top_k over the positions.
     rows = tf.RaggedTensor.from_row_lengths(position, count, validate=False)
     positions = rows.to_tensor(0, shape=[None, num_predict])
     positions = tf.cast(positions, tf.int32)

@@ -1,4 +1,4 @@
-"""Pseudo-masked language modelling: masked blocks, in a random order.
+"""Reader of pseudo-masked language modelling: masked blocks in random order.
 
 The loss and the appended tokens are in `xlnet_tf/objectives/pseudo_masked.py`.
 
@@ -17,27 +17,28 @@ from data_pipeline.objectives.masked import is_special
 from data_pipeline.objectives.permutation import select_targets
 from data_pipeline.objectives.reader import ObjectiveReader
 
-# Share of blocks with several tokens, and the length of the longest.
+# Share of blocks with several tokens, and maximum length of a block.
 BLOCKS, LONGEST_BLOCK = 0.4, 6
-# Blocks to try per target: with little room left, most do not fit.
+# Number of blocks to draw per target. With little room left, most blocks do not
+# fit.
 _TRIES = 3
 
-# Numbers of the random draws of a block.
+# Numbers that distinguish the random draws of a block.
 _IS_BLOCK, _LENGTH, _BEGIN = range(3, 6)
 
 
 @dataclasses.dataclass(frozen=True)
 class PseudoMaskedReader(ObjectiveReader):
-    """Blocks of tokens to predict, in the random order of their draws.
+    """Reader that draws blocks of tokens to predict, in a random order.
 
-    They are drawn anew in every epoch. 40 % of the blocks have 2 to 6 tokens,
-    the others one, until they reach the requested share of tokens; the last
-    block may exceed it. A block that overlaps another one, or holds a special
-    token, is drawn again. 80 % of the targets become <mask>, 10 % another
-    token, 10 % stay.
+    New blocks are drawn in every epoch, until they have the requested share of
+    the tokens. The last block may exceed the share. 40 % of the blocks have 2
+    to 6 tokens, and 60 % have a single token. A block that overlaps another
+    block or contains a special token is drawn again. 80 % of the targets are
+    replaced by <mask>, 10 % by a random token, and 10 % stay unchanged.
 
     `target_blocks` int32 [B, P] is the step of each target in the order, from
-    0; targets with equal steps are predicted together.
+    0. Targets with equal steps are predicted together.
 
     Args:
         fraction: float, share of the tokens that are targets. Default 0.15.
@@ -87,12 +88,14 @@ def draw_blocks(state, special, goal):
     """Draw blocks of tokens in a random order.
 
     Args:
-        state: uint32 tensor [B] of `hash_words`.
-        special: bool tensor [B, T], True = never predicted.
-        goal: int; blocks are drawn until a row has this many target tokens.
+        state: uint32 tensor [B] from `hash_words`.
+        special: bool tensor [B, T], True for tokens that are never targets.
+        goal: int, number of targets. Blocks are drawn until each row has this
+            number.
 
     Returns:
-        int32 tensor [B, T], the step of each token's block, -1 for the others.
+        int32 tensor [B, T], the step of each token's block, -1 for tokens
+        outside of blocks.
     """
     length = special.shape[1]
     place = tf.range(length)

@@ -1,7 +1,7 @@
-"""Features of an objective from a batch of records.
+"""Base class of the readers of objectives.
 
-A record holds the true tokens and the target positions that were drawn when it
-was built. An objective that predicts other positions draws them anew.
+A record stores the true tokens and the target positions that were drawn during
+the build. An objective with other targets draws new positions.
 
 Shapes: B batch, T tokens of the sequence, P targets.
 """
@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 
 class Draw(NamedTuple):
-    """Inputs that determine the random draws of a batch.
+    """Inputs that determine all random draws of a batch.
 
-    `seed` is an int; `epoch` and `record_index` are int64 tensors [B].
+    `seed` is an int. `epoch` and `record_index` are int64 tensors [B].
     """
 
     seed: int
@@ -25,14 +25,14 @@ class Draw(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveReader:
-    """Base of the objectives' readers.
+    """Base class of the readers of objectives.
 
     Attributes:
-        name: str, key in the registry `data_pipeline.objectives.READERS`; the
+        name: str, key in the registry `data_pipeline.objectives.READERS`. The
             loss in `xlnet_tf.objectives` has the same name.
-        takes_literal: bool, whether `features` has a literal form.
-        reads_words: bool, whether `features` also needs `starts_word` bool
-            [B, T], which records lack.
+        takes_literal: bool, whether `features` supports `literal=True`.
+        reads_words: bool, whether `features` also needs `starts_word` bool [B,
+            T], which is not stored in records.
     """
 
     name: typing.ClassVar[str | None] = None
@@ -40,46 +40,47 @@ class ObjectiveReader:
     reads_words = False
 
     def check(self, manifest):
-        """Check that records fit the objective.
+        """Refuse records that do not fit the objective.
 
         Args:
             manifest: data_pipeline.records.manifest.Manifest.
 
         Raises:
-            ValueError: they do not.
+            ValueError: the records do not fit.
         """
 
     def num_targets(self, manifest):
-        """Most targets of a sequence, P, int."""
+        """Maximum number of targets of a sequence, P, int."""
         return manifest.num_predict
 
     def first_half_length(self, manifest):
         """Length of the prefix that cannot attend to later tokens.
 
-        This holds for content rows, and for targets in the prefix, in a
-        backbone that reads `factorization_rank`.
+        The limit holds in a backbone that has the input `factorization_rank`,
+        for the content stream and for targets in the prefix.
 
         Args:
             manifest: Manifest.
 
         Returns:
-            int, 0 if they may.
+            int, 0 if there is no such prefix.
         """
         return 0
 
     def features(self, records, manifest, draw, literal=False):
-        """Features of a batch beside the features of all objectives.
+        """Make the objective's own features of a batch.
 
-        It is called in a graph of `tf.data`. A common feature, such as
-        `token_ids`, is replaced if it is returned.
+        The method is called in a graph of `tf.data`. A returned feature with
+        the name of a common feature, such as `token_ids`, replaces the common
+        feature.
 
         Args:
-            records: dict of `data_pipeline.records.reading.parse_records`.
+            records: dict from `data_pipeline.records.reading.parse_records`.
             manifest: Manifest.
             draw: Draw.
-            literal: bool, whether to return masks as released.
+            literal: bool, whether to return the released masks.
 
         Returns:
-            dict of str to tensor; all axes but B are static.
+            dict of str to tensor. All axes except B are static.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Records and batches of the released code, for compatibility.
+"""Conversion of records and batches from and to the released formats.
 
 Shapes: b records, T tokens of the sequence, P targets.
 """
@@ -11,16 +11,16 @@ from data_pipeline.objectives import permutation
 def parse_released(serialized, sequence_length, is_reversed=False):
     """Parse a batch of records from the released script.
 
-    The records do not hold their direction: in a file made with `bi_data`, the
-    second half (per core) of each `bsz_per_host` records reads backwards.
+    These records do not store their direction. In a file made with `bi_data`,
+    the second half (per core) of each `bsz_per_host` records is reversed.
 
     Args:
         serialized: string tensor [b].
         sequence_length: int, T.
-        is_reversed: bool or bool tensor [b], the direction of the rows.
+        is_reversed: bool or bool tensor [b], whether the rows are reversed.
 
     Returns:
-        dict as from `data_pipeline.records.reading.parse_records`.
+        dict, see `data_pipeline.records.reading.parse_records`.
 
     Source: `record_spec` in `get_dataset`.
     """
@@ -40,7 +40,7 @@ def parse_released(serialized, sequence_length, is_reversed=False):
     )
     is_next = tf.cast(parsed["label"][:, 0], tf.bool)
     return {
-        # `target` is the next token; permutation predicts the token itself.
+        # `target` is the next token, but permutation predicts the token itself.
         "token_ids": tf.cast(parsed["input"], tf.int32),
         "segment_ids": tf.cast(parsed["seg_id"], tf.int32),
         "is_target": tf.cast(parsed["is_masked"], tf.bool),
@@ -50,7 +50,7 @@ def parse_released(serialized, sequence_length, is_reversed=False):
 
 
 def released_batch(batch):
-    """Convert a batch to the released names and shapes.
+    """Convert a batch to the names and shapes of the release.
 
     Args:
         batch: dict from `PretrainingData.dataset`, literal or not.

@@ -1,1 +1,1 @@
-"""Pretraining records: sequences, targets, TFRecord shards."""
+"""Pretraining records: sequences of tokens with targets in TFRecord shards."""

@@ -1,15 +1,16 @@
-"""Text -> record shards on Apache Beam, for text beyond a single machine.
+"""Build of records on Apache Beam, for text that is too large for one machine.
 
-The parts have the same bytes as in `data_pipeline.records.processes`:
+The parts have the same bytes as from `data_pipeline.records.processes`. The
+pipeline has two branches:
 
     files -> lengths of their documents -> part of each document
     files -> documents -> grouped by part -> shards
 
 The text is read twice: first to find the ends of the parts, then to send each
 document to the worker that builds its part. Workers write to the temporary
-directory of the output. They need it and the text under the same paths as this
-process, for example in a bucket. At the end, this process renames the shards
-and writes the manifest.
+directory of the output. The workers need this directory and the text at the
+same paths as this process, for example in a bucket. At the end, this process
+renames the shards and writes the manifest.
 """
 
 import contextlib
@@ -40,11 +41,13 @@ _USERS_ERRORS = {
 
 
 class Parts(typing.NamedTuple):
-    """Part of each document, by the document's index in the whole text.
+    """Map from the index of a document in the whole text to its part.
 
-    `first` is a list of int, the index of each file's first document.
-    `threshold` is the result of `held_out.validation_threshold`. `lasts` is a
-    dict of split to int64 array, the last document of each part of the split.
+    Attributes:
+        first: list of int, the index of each file's first document.
+        threshold: result of `held_out.validation_threshold`.
+        lasts: dict of split to int64 array, the index of the last document of
+            each part of the split.
     """
 
     first: list
@@ -52,28 +55,32 @@ class Parts(typing.NamedTuple):
     lasts: dict
 
     def find(self, number, seed):
-        """Find (split, number of the part in the split) of a document."""
+        """Find a document's part: its split and its number in the split."""
         split = held_out.split_of(number, self.threshold, seed)
         return split, int(np.searchsorted(self.lasts[split], number))
 
 
 class _Measured(typing.NamedTuple):
-    """Stand-in for a document: a range as long as its text, and its index."""
+    """Stand-in for a document, with the length of its text but no text.
+
+    `text` is a range as long as the text. `number` is the index of the document
+    in the whole text.
+    """
 
     text: range
     number: int
 
 
 class Builder:
-    """Builder of the parts of `records.build.build_records` on Beam.
+    """Builder of all parts on Beam, for `records.build.build_records`.
 
     Args:
         runner: str, such as "DirectRunner", "DataflowRunner", "FlinkRunner"
             or "SparkRunner".
-        options: sequence of str, for Beam's PipelineOptions.
+        options: sequence of str, further options of Beam's PipelineOptions.
 
     Raises:
-        RuntimeError: Beam is not installed; when called, the pipeline failed.
+        RuntimeError: Beam is not installed, or the pipeline fails in a call.
     """
 
     def __init__(self, runner="DirectRunner", options=()):
@@ -100,7 +107,7 @@ class Builder:
 
 
 class _Work(typing.NamedTuple):
-    """Input of the workers besides the text; `directory` is temporary."""
+    """Input of the workers besides the text."""
 
     directory: str
     tokenizer: typing.Any
@@ -111,11 +118,11 @@ def _add_transforms(beam, pipeline, paths, reader, work):
     """Add the transforms of a build to a pipeline.
 
     Args:
-        paths: list of (number, path).
+        paths: list of tuple of int and str, number and path of each file.
         reader: Reader of the corpus.
         work: _Work.
     """
-    # Reshuffle keeps Beam from fusing steps, so files spread over workers.
+    # Reshuffle stops Beam from fusing the steps, so all workers get files.
     paths = pipeline | beam.Create(paths) | "Spread" >> beam.Reshuffle()
     parts = (
         paths
@@ -138,7 +145,12 @@ def _add_transforms(beam, pipeline, paths, reader, work):
 
 
 def _measure(file, reader):
-    """Number of a file, lengths of its documents, digest and bad text."""
+    """Measure the documents of a file.
+
+    Returns:
+        tuple of the file's number, the lengths of its documents, its digest,
+        and the counts of its bad text.
+    """
     number, path = file
     log = ReadLog()
     lengths = [len(document.text) for document in reader.documents(path, log)]
@@ -151,12 +163,12 @@ def _measure(file, reader):
 
 
 def _plan_parts(measured, settings, directory):
-    """Assign every document to its part, as on one machine.
+    """Assign every document to a part, as a build on one machine does.
 
     Args:
         measured: list of results of `_measure`.
-        settings: RecordSettings, resolved.
-        directory: str, of the file with the number of parts of each split.
+        settings: RecordSettings with all defaults filled in.
+        directory: str, where the file with the numbers of parts is written.
 
     Returns:
         Parts.
@@ -193,7 +205,7 @@ def _keyed_documents(file, parts, reader, seed):
     number, path = file
     documents = reader.documents(path)
     for index, document in enumerate(documents, start=parts.first[number]):
-        # Bytes, because Beam refuses a str with a lone surrogate.
+        # Send bytes, because Beam refuses a str with a lone surrogate.
         text = document.text.encode("utf-8", "surrogatepass")
         yield parts.find(index, seed), (index, (text, document.text_format))
 
@@ -210,7 +222,7 @@ def _build(grouped, work):
 
 
 def _finished_parts(directory, corpus):
-    """Parts from the workers, in order, and a ReadLog."""
+    """Load the parts that the workers built, in order, and a ReadLog."""
     counts = files.read_json_object(os.path.join(directory, _COUNTS))
     built = [
         load_part(directory, split, number)
@@ -231,7 +243,7 @@ def _finished_parts(directory, corpus):
 
 
 def _absolute(path):
-    """Path that other processes can use, str."""
+    """Make a path absolute, for processes in other working directories."""
     return path if files.is_remote(path) else os.path.abspath(path)
 
 
@@ -267,14 +279,15 @@ def _pipeline_options(runner, options):
 
 @contextlib.contextmanager
 def _failures_in_one_line():
-    """Raise Beam's errors without a worker's traceback in the message."""
+    """Context manager that removes workers' tracebacks from Beam's errors."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
         # The last line of the last traceback is the error itself.
         errors = _WORKER_ERROR.findall(str(error))
         if not errors:
-            # A message is not enough to make some kinds, such as UnicodeError.
+            # Some classes, such as UnicodeDecodeError, need more than a
+            # message.
             kind = ValueError if isinstance(error, ValueError) else RuntimeError
             message = re.sub(r" \[while running .*\]$", "", str(error))
             raise kind(message) from error

@@ -1,18 +1,18 @@
-"""Text -> a set of records: the states of its directory, and its manifest.
+"""Build of a set of records from text.
 
-The unit of work is a part: about four million characters of text, with shards
-of its own. The last step joins these shards if the settings ask for it. All
-random draws of a part follow from the seed and the number of the part, so the
-bytes of the output do not depend on the number of processes.
+The unit of work is a part: about four million characters of text, with their
+own shards. If the setting `shard_size` is given, the last step joins shards.
+All random draws of a part depend only on the seed, the split and the number of
+the part. So the bytes of the output do not depend on the number of processes.
 
 The directory of a set is in one of three states:
 
-- complete, it has a manifest: a build of the same plan returns it;
-- begun, its temporary directory has finished parts and their plan: a build of
-  the same plan continues from them;
-- neither: a build begins.
+- Complete: it has a manifest. A build with the same plan returns this set.
+- Begun: its temporary directory has finished parts and their plan. A build with
+  the same plan continues from these parts.
+- Neither: a new build begins.
 
-A build of another plan is refused, or with `overwrite` begins anew.
+A build with another plan is refused. With `overwrite` a new build begins.
 """
 
 import dataclasses
@@ -59,36 +59,37 @@ def build_records(
 ):
     """Build a set of records from text.
 
-    The same call resumes an interrupted build from its finished parts, and
-    returns the manifest of a finished set.
+    For an interrupted build, the same call continues from the finished parts.
+    For a complete set, the same call only returns the manifest.
 
     Args:
-        text: str or path, or several: a file or a glob of text files, read
-            as UTF-8 in a guessed format; or a Corpus, to choose the format,
-            the encoding and the treatment of bad text.
+        text: str or path of a text file, a glob, a list of these, or a Corpus.
+            Files are read as UTF-8 in a guessed format. A Corpus chooses the
+            format, the encoding and the treatment of bad text.
         tokenizer: Tokenizer.
-        output: path of the directory of the set.
+        output: path of the directory for the set.
         settings: RecordSettings, or None for the defaults.
-        processes: int; the output does not depend on it.
-        overwrite: bool, whether to replace a complete set or an interrupted
-            build of another text, tokenizer or settings, and other files of
-            the same names.
-        progress: function of the number of bytes of text whose records were
-            finished, or that were compared with a complete set, since its
-            last call; or None.
-        build_parts: function (corpus, tokenizer, settings, directory of the
-            parts) -> (list of BuiltPart, ReadLog), such as `beam.Builder`;
-            None builds in processes of this machine.
+        processes: int, number of processes. The output does not depend on it.
+        overwrite: bool, whether to replace a complete set, an interrupted build
+            with another text, tokenizer or settings, and other files with the
+            names of a set. Default False.
+        progress: function of a number of bytes, or None. Each call gives the
+            bytes of text finished since the last call. Text is finished when
+            its records are written, or when it was compared with a complete
+            set.
+        build_parts: function such as a `beam.Builder`, or None to build in
+            processes of this machine. The function maps (corpus, tokenizer,
+            settings, directory of the parts) to (list of BuiltPart, ReadLog).
 
     Returns:
         Manifest of the set.
 
     Raises:
-        FileNotFoundError: no file matches.
-        FileExistsError: the directory holds another set.
-        ValueError: settings or text are unusable, or differ from an
+        FileNotFoundError: no text file is found.
+        FileExistsError: the directory contains another set.
+        ValueError: the settings or the text cannot be used, or differ from an
             interrupted build.
-        OSError: the disk is full, or another error of the system.
+        OSError: a system error, such as a full disk.
         RuntimeError: another build writes to the directory, or there is not
             enough memory.
     """
@@ -114,15 +115,16 @@ def build_records(
 
 
 def _complete_set(output, plan, corpus, overwrite, report):
-    """Manifest of a complete set of the same plan, or None to build one."""
-    # With `overwrite` too, an earlier call may have stopped at its very end.
+    """Return the manifest of a complete set with the same plan, or None."""
+    # An earlier call may have been stopped in its last step. Complete its set,
+    # also with `overwrite`.
     was_completed = clean_up(output)
     if not (as_path(output) / MANIFEST).exists():
         return None
     if overwrite and not was_completed:
         return None
     before = read_plan(output)
-    # Other releases of the libraries may have written the set.
+    # A complete set is valid whatever library versions have built it.
     differs = plan_difference(before, plan, LIBRARIES)
     differs = differs or changed_text(before, corpus.files, report)
     if differs is None:
@@ -136,7 +138,7 @@ def _complete_set(output, plan, corpus, overwrite, report):
 
 
 def _begin(writer, plan, overwrite):
-    """Continue from the finished parts of the same plan, or begin anew."""
+    """Keep the finished parts of the same plan, or remove old parts."""
     directory = writer.building
     count, differs = count_parts(directory), None
     if count:
@@ -154,7 +156,7 @@ def _begin(writer, plan, overwrite):
 
 
 def _build_set(corpus, tokenizer, settings, plan, writer, build_parts):
-    """Build the parts and complete the set; return its Manifest."""
+    """Build the parts, complete the set and return its Manifest."""
     directory = os.fspath(writer.building)
     kept = "The same command goes on from {} finished part(s)"
     try:
@@ -177,7 +179,7 @@ def _build_set(corpus, tokenizer, settings, plan, writer, build_parts):
     try:
         _check_splits(built, settings)
     except ValueError:
-        writer.clear()  # the parts are useless
+        writer.clear()  # these parts cannot be used
         raise
     manifest, names = make_manifest(
         directory, built, tokenizer, settings, corpus, log.bad_text
@@ -189,18 +191,19 @@ def _build_set(corpus, tokenizer, settings, plan, writer, build_parts):
 
 
 def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
-    """Manifest of the set with the given parts.
+    """Make the manifest of the set with the given parts; join its shards.
 
     Args:
-        directory: str, of the parts, and for the joined shards.
+        directory: str, where the parts are and the joined shards are written.
         built: list of BuiltPart, in order.
         tokenizer: Tokenizer.
-        settings: RecordSettings, resolved.
+        settings: RecordSettings with all defaults filled in.
         corpus: Corpus.
-        bad_text: dict of counts, see ReadLog.
+        bad_text: dict of counts of bad text, see ReadLog.
 
     Returns:
-        tuple of Manifest and dict of each shard's file to its temporary name.
+        tuple of Manifest, and dict of the final name of each shard to its
+        temporary name.
     """
     stored = stored_features(
         settings.sequence_length,
@@ -218,17 +221,17 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
         **bad_text,
     }
     written = sum(part.written_unknown for part in built)
-    # Each <unk> gives one to three tokens; the manifest has the field if they
-    # are a large share of the unknown tokens.
+    # The text <unk> gives one to three unknown tokens. Store the count if these
+    # tokens are a large share of all unknown tokens.
     if 5 * written > totals["unknown_tokens"]:
         totals["written_unknown"] = written
     accents = sum(part.dropped_accents for part in built)
-    # The manifest has the field if the command prints a note.
+    # Store the count only if the command prints a note about it.
     if accents_note(accents, totals["characters"]):
         totals["dropped_accents"] = accents
     targets = sum(part.targets for part in built)
     num_records = sum(x.records for part in built for x in part.shards)
-    # The manifest has the field if targets fill less than half of their places.
+    # Store the count if fewer than half of the possible targets exist.
     if 2 * targets < settings.num_predict * num_records:
         totals["targets"] = targets
     options = dataclasses.asdict(settings)
@@ -254,7 +257,7 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
 
 
 def _placed_shards(directory, built, settings):
-    """Joined shards of each split, and their final and temporary names."""
+    """Join the shards of each split and choose their final names."""
     splits, names = {}, {}
     for split in SPLITS:
         shards = []

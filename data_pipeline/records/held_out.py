@@ -1,6 +1,6 @@
-"""Held-out documents, chosen by a hash of their number.
+"""Choice of held-out documents by a hash of their number.
 
-Examples of fine-tuning are held out by `data_pipeline.tasks.splitting`.
+For fine-tuning, `data_pipeline.tasks.splitting` holds out examples.
 """
 
 import collections
@@ -13,24 +13,26 @@ from data_pipeline.text.documents import PART_CHARACTERS
 from data_pipeline.text.documents import PartPlanner
 
 _HASHES = 1 << 64
-# An upper bound of the average in any language: a text of so many characters
-# per token always fills a sequence.
+# Upper bound of the average number of characters per token, in any language. A
+# text with at least this number of characters per token of a sequence fills the
+# sequence.
 _MOST_CHARACTERS_OF_A_TOKEN = 8
 
 
 def piece_characters(documents, settings):
-    """Size of the pieces of a short text with few documents.
+    """Size in characters of the pieces to divide a short text into.
 
-    Whole documents could not be held out, or would make the held-out share
-    several times the fraction.
+    A short text with few documents must be divided. If whole documents were
+    held out, their share could be several times the fraction.
 
     Args:
         documents: function that returns an iterator over all documents.
         settings: RecordSettings.
 
     Returns:
-        int for `Corpus.divided`; None to keep the documents whole, if the
-        fraction is at least a quarter of a document, or the text is long.
+        int for `Corpus.divided`, or None to keep the documents whole. Documents
+        stay whole if the fraction is at least a quarter of a document or if the
+        text is long.
     """
     fraction = settings.validation_fraction
     if not fraction:
@@ -45,16 +47,16 @@ def piece_characters(documents, settings):
 
 
 def _enough(settings):
-    """Number of characters that fill a sequence in any language, int."""
+    """Number of characters that fills a sequence in any language, int."""
     return _MOST_CHARACTERS_OF_A_TOKEN * settings.sequence_length
 
 
 def numbered_parts(documents, threshold, seed):
-    """Distribute documents over the splits and group them into parts.
+    """Assign documents to the splits and group them into parts.
 
     Args:
         documents: iterable of Document.
-        threshold: int of `validation_threshold`, or None.
+        threshold: int from `validation_threshold`, or None.
         seed: int.
 
     Yields:
@@ -76,11 +78,11 @@ def numbered_parts(documents, threshold, seed):
 
 
 def split_of(number, threshold, seed):
-    """Split of a document.
+    """Choose the split of a document.
 
     Args:
         number: int, index of the document in the whole text.
-        threshold: int of `validation_threshold`, or None.
+        threshold: int from `validation_threshold`, or None.
         seed: int.
 
     Returns:
@@ -93,20 +95,21 @@ def split_of(number, threshold, seed):
 
 
 def validation_threshold(documents, settings):
-    """Largest hash of a held-out document, or None to hold out none.
+    """Compute the largest hash of a held-out document.
 
-    At least one sequence is held out, for any fraction, if the text keeps as
-    much for training. Documents are read until each split has enough.
+    If the text has enough for two sequences, at least one sequence is held out
+    and one is kept for training, for any fraction. Documents are read until
+    each split has enough text.
 
     Args:
         documents: function that returns an iterator over all documents.
         settings: RecordSettings.
 
     Returns:
-        int or None.
+        int, or None to hold out no documents.
 
     Raises:
-        ValueError: the text is a single document, too short to divide.
+        ValueError: the text is a single document that is too short to divide.
     """
     if not settings.validation_fraction:
         return None
@@ -114,7 +117,7 @@ def validation_threshold(documents, settings):
     enough = _enough(settings)
     count, second, highest = 0, -1, -1
     trained_on = held_out = total = 0
-    # Documents with the lowest hashes that are long enough together.
+    # The documents with the lowest hashes that together have enough text.
     heap, held_in_heap = [], 0
     with contextlib.closing(documents()) as stream:
         for number, document in enumerate(stream):

@@ -1,9 +1,10 @@
-"""Manifest of a set of records, and the check of the shards against it.
+"""Manifest of a set of records, and checks of the shards.
 
-It holds the settings and features of the records. For every shard it holds the
-size and the checksums of the first and the last record. So a missing, truncated
-or exchanged shard is found before the first step, without reading all of it.
-`SHA256SUMS` beside the manifest holds its SHA-256.
+The manifest stores the settings and features of the records. For every shard it
+stores the size and the checksums of the first and the last record. So a
+missing, truncated or exchanged shard is detected before the first step, without
+reading whole shards. The file `SHA256SUMS` beside the manifest stores the
+SHA-256 of the manifest.
 """
 
 import concurrent.futures
@@ -20,23 +21,27 @@ from data_pipeline.records import tfrecord
 from data_pipeline.records.schema import StoredFeature
 from data_pipeline.records.tfrecord import BadRecord
 
-# Increase it when the fields or the records change; other versions are refused.
+# Increase the version when the fields or the records change. Other versions are
+# refused.
 FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
-# Shards per thread, and threads: a bucket or a network disk takes milliseconds
-# for each shard.
+# Number of shards per task, and number of threads. With a bucket or a network
+# disk, each shard takes milliseconds.
 _SHARDS_AT_ONCE = 64
 _THREADS = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """File of records.
+    """Shard, a file of records.
 
-    `direction` is "forward" or "backward". `first_crc32c` and `last_crc32c` are
-    the checksums in the frames of the first and the last record. `starts`, a
-    tuple of int, are the records that do not continue the record in front: the
-    text of another part begins there. It is empty for a shard of one part.
+    Attributes:
+        direction: str, "forward" or "backward".
+        first_crc32c, last_crc32c: int, the checksums in the frames of the first
+            and the last record.
+        starts: tuple of int, the records that do not continue the text of the
+            record before, because another part of the text begins there. Empty
+            for a shard with a single part.
     """
 
     file: str
@@ -55,24 +60,25 @@ class Manifest:
 
     Attributes:
         sequence_length: int, T.
-        reuse_length: int, tokens at the front, which the memory keeps for the
-            next record; also the stride. 0 = records are independent.
-        permutation_length: int, tokens that are permuted together.
+        reuse_length: int, number of first tokens, which the memory keeps for
+            the next record. The next record begins this number of tokens later.
+            0: records are independent.
+        permutation_length: int, number of tokens that are permuted together.
         num_predict: int, P.
-        tokens_per_target: int, K.
-        spans: str, of `SPANS`.
-        form: "compact", or "frozen": permutations drawn once and stored.
-        both_directions: bool, whether the set has backward shards too.
+        tokens_per_target: int, K of the paper.
+        spans: str, one of `SPANS`.
+        form: "compact", or "frozen" if permutations are drawn once and stored.
+        both_directions: bool, whether the set also has backward shards.
         end_of_document: bool, whether documents end with <eod>.
         seed: int.
         tokenizer: dict with `sha256`, `vocabulary_size`, `lowercase`,
             `keep_accents`, `file`.
         special_ids: dict of symbol to id.
         record_bytes: int, size of each record without its frame.
-        features: dict of name to StoredFeature.
-        splits: dict of split to tuple of Shard.
-        totals: dict of counts of the source text.
-        text_format: str, the format in which the text was read.
+        features: dict of feature names to StoredFeature.
+        splits: dict of split names to tuples of Shard.
+        totals: dict of counts, such as documents and tokens of the text.
+        text_format: str, format in which the text was read.
         format_version: int.
     """
 
@@ -97,20 +103,21 @@ class Manifest:
 
     @property
     def frame_bytes(self):
-        """Distance in bytes from one record of a shard to the next, int."""
+        """Number of bytes of a record with its frame, int."""
         return self.record_bytes + tfrecord.FRAME_OVERHEAD
 
     def num_records(self, split):
-        """Number of records of a split, 0 if it is absent, int."""
+        """Number of records of a split, int; 0 if the set lacks the split."""
         return sum(shard.records for shard in self.splits.get(split, ()))
 
 
 def read_manifest(directory, check_shards=True):
-    """Read the manifest of a set and compare the shards with it.
+    """Read the manifest of a set of records and check the shards.
 
     Args:
         directory: path.
-        check_shards: bool, whether to run `check_files` for all shards.
+        check_shards: bool, whether to run `check_files` for all shards. Default
+            True.
 
     Returns:
         Manifest.
@@ -138,7 +145,7 @@ def read_manifest(directory, check_shards=True):
         content = json.loads(text)
         version = content.get("format_version")
         manifest = _from_json(content) if version == FORMAT_VERSION else None
-    # Without `SHA256SUMS` a user may have changed it.
+    # If `SHA256SUMS` is missing, a user may have changed the manifest.
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}".rstrip(".")
         raise ValueError(
@@ -157,9 +164,9 @@ def read_manifest(directory, check_shards=True):
 
 
 def check_files(directory, manifest, split=None):
-    """Compare the shards with the manifest, by their sizes and ends.
+    """Compare the shards with the manifest.
 
-    The first and the last record of each shard are read.
+    Only the size and the first and last record of each shard are compared.
 
     Args:
         directory: path.
@@ -182,7 +189,7 @@ def check_files(directory, manifest, split=None):
     begins = range(0, len(shards), _SHARDS_AT_ONCE)
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as threads:
         for _ in threads.map(check, begins):
-            pass  # raises the first error
+            pass  # raises the first thread's error
 
 
 def _check_size(path, shard, frame_bytes):
@@ -217,10 +224,10 @@ def shard_path(directory, shard):
 
 
 def shard_size(path):
-    """Bytes of the file of a shard, int.
+    """Size of a shard in bytes, int.
 
     Raises:
-        FileNotFoundError: it is missing.
+        FileNotFoundError: the shard is missing.
     """
     try:
         if is_remote(path):
@@ -234,7 +241,7 @@ def shard_size(path):
 
 
 def all_shards(manifest, split=None):
-    """Shards of a split, or of all splits, a list of Shard."""
+    """List the shards of a split, or of all splits, list of Shard."""
     return [
         shard
         for name, shards in manifest.splits.items()
@@ -244,7 +251,7 @@ def all_shards(manifest, split=None):
 
 
 def manifest_bytes(manifest):
-    """Content of the file of a manifest, bytes of JSON."""
+    """Serialize a manifest as JSON, bytes."""
     content = dataclasses.asdict(manifest)
     content["features"] = {
         name: feature._asdict() for name, feature in manifest.features.items()
@@ -269,7 +276,7 @@ def _from_json(content):
 
 
 def shard_from_json(content):
-    """Shard from the dict of its fields in JSON."""
+    """Make a Shard from the dict of its fields in JSON."""
     return Shard(**{**content, "starts": tuple(content.get("starts", ()))})
 
 
@@ -279,12 +286,14 @@ def verify_records(directory, split=None, likely=None):
     Args:
         directory: path.
         split: str, or None for all.
-        likely: set of str, the paths of shards to check first. Then the check
-            ends at the first damaged shard, and compares no SHA-256.
+        likely: set of str, paths of shards to check first, or None. With a set,
+            the check stops at the first damaged shard and does not compare the
+            SHA-256 of shards.
 
     Returns:
-        list of BadRecord, in order, empty if nothing is damaged. For a shard
-        of another set `record` is None, even if it is damaged too.
+        list of BadRecord in order, empty if no record is damaged. `record` is
+        None for a shard that belongs to another set, even if the shard is also
+        damaged.
 
     Raises:
         FileNotFoundError: the manifest or a shard is missing.
@@ -305,11 +314,12 @@ def verify_records(directory, split=None, likely=None):
 
 
 def _verify_shard(path, shard, frame_bytes, with_digest):
-    whole = shard_size(path) // frame_bytes  # raises for a missing shard
+    whole = shard_size(path) // frame_bytes  # may raise
     digest = hashlib.sha256() if with_digest else None
     bad = tfrecord.find_bad_records(path, shard.records, frame_bytes, digest)
     is_other = digest and not bad and digest.hexdigest() != shard.sha256
-    # After a lost record the next ones move up: the last one comes early.
+    # After a lost record, all later records move up. Then the last record is
+    # found at an earlier place.
     is_shifted = 0 < whole < shard.records and tfrecord.read_checksums(
         path, [whole - 1], frame_bytes
     ) == [shard.last_crc32c]

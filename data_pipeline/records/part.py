@@ -1,7 +1,7 @@
-"""A part of the text -> its shards, whole or absent.
+"""Build of the record shards of one part of the text, atomically.
 
-All random draws of a part follow from the seed, the split and the number of the
-part, so its bytes do not depend on the process that builds it.
+All random draws of a part depend only on the seed, the split and the number of
+the part. So every process builds the same bytes.
 
 The files of a part, in the temporary directory of a build:
 
@@ -9,7 +9,8 @@ The files of a part, in the temporary directory of a build:
     train-0.json        counts, and the digest of its text
     train-0.sha256      SHA-256 of these files, written last
 
-Without the last file, or if a file differs from it, the part is missing.
+A part without its `.sha256` file, or with a file that differs from it, counts
+as missing.
 """
 
 import dataclasses
@@ -44,32 +45,32 @@ _COUNTS, _LISTING = ".json", ".sha256"
 
 
 class BuiltPart(typing.NamedTuple):
-    """Shards of a part, and counts of its text."""
+    """Shards of a part, and counts about its text."""
 
     split: str
-    number: int  # index of the part in its split
+    number: int  # index in the split
     text_digest: str
-    shards: list  # of Shard, one for each direction
+    shards: list  # list of Shard, one per direction
     documents: int
     characters: int
     tokens: int
     unknown: int
     written_unknown: int  # number of literal <unk> in the text
-    dropped_accents: int  # characters that lose an accent, or are one
-    targets: int  # of all records
+    dropped_accents: int  # accented characters and single accents
+    targets: int  # number in all records
     sentences: int
 
 
 def finished_part(directory, split, number, documents, tokenizer, settings):
-    """Load a whole part of the same text, or build it.
+    """Load a finished part if it has the same text, else build it.
 
     Args:
-        directory: str, of the temporary files.
+        directory: str, path of the temporary files.
         split: str.
         number: int, the part's number in its split.
-        documents: list of Document.
+        documents: list of Document, the text of the part.
         tokenizer: Tokenizer.
-        settings: RecordSettings, resolved.
+        settings: RecordSettings with all defaults filled in.
 
     Returns:
         BuiltPart.
@@ -84,13 +85,13 @@ def finished_part(directory, split, number, documents, tokenizer, settings):
 
 
 def load_part(directory, split, number):
-    """Load a part.
+    """Load a finished part.
 
     Args:
         directory, split, number: see `finished_part`.
 
     Returns:
-        BuiltPart, or None if it is missing or not whole.
+        BuiltPart, or None if the part is missing or damaged.
     """
     name = f"{split}-{number}"
     try:
@@ -114,7 +115,7 @@ def _save_part(directory, part):
 
 
 def count_parts(directory):
-    """Count the finished parts in a directory, int."""
+    """Return the number of finished parts in a directory, int."""
     names = (path.name for path in as_path(directory).iterdir())
     return sum(name.endswith(_LISTING) for name in names)
 
@@ -157,7 +158,7 @@ def build_part(directory, split, number, documents, tokenizer, settings):
         if not len(values["is_next"]):
             continue
         targets += int(np.count_nonzero(values["is_target"]))
-        # Stored permutations are drawn with this number instead of an epoch.
+        # To draw stored permutations, this number replaces the epoch.
         stream_number = (
             4 * number
             + 2 * schema.SPLITS.index(split)
@@ -186,7 +187,7 @@ def build_part(directory, split, number, documents, tokenizer, settings):
 
 
 def write_shard(path, chunks, direction="forward"):
-    """Write framed records to a file, flushed to the disk; see `written_whole`.
+    """Write framed records to a shard, atomically.
 
     Args:
         path: str.
@@ -198,7 +199,8 @@ def write_shard(path, chunks, direction="forward"):
         Shard.
 
     Raises:
-        OSError: with `path` as its file name, for example a full disk.
+        OSError: writing fails, for example on a full disk. The error names
+            `path`.
     """
     digest, num_records, num_bytes = hashlib.sha256(), 0, 0
     first = last = None
@@ -223,15 +225,16 @@ def write_shard(path, chunks, direction="forward"):
 
 
 def join_shards(directory, shards, most_bytes):
-    """Join shards of successive parts up to a size.
+    """Join the shards of successive parts up to a size.
 
     Args:
-        directory: str, of the temporary files.
-        shards: list of Shard, of one split and direction, in order.
-        most_bytes: int, or None to join none. A larger shard stays as it is.
+        directory: str, path of the temporary files.
+        shards: list of Shard in order, all of one split and direction.
+        most_bytes: int, maximum size of a joined shard, or None to join no
+            shards. A shard above the maximum stays unchanged.
 
     Yields:
-        Shard; its `starts` are the first records of all parts but the first.
+        Shard. Its `starts` are the first records of the second and later parts.
     """
     group, size = [], 0
     for shard in shards:
@@ -270,7 +273,7 @@ def _joined(directory, group):
 
 
 def _record_values(stream, split, number, direction, starts_word, settings):
-    """Arrays of all records of a part in one direction."""
+    """Make the arrays of all records of a part in one direction."""
     backward = direction == "backward"
     rng = np.random.default_rng(
         [settings.seed, schema.SPLITS.index(split), number, int(backward)]
@@ -310,7 +313,7 @@ def _encoded_chunks(values, stored, stream_number, settings):
 
 
 def _drawn_permutations(chunk, first_record, stream_number, settings):
-    """Masks and target mappings of records, for storage."""
+    """Draw the permutation masks and target mappings to store with records."""
     import tensorflow as tf
 
     from data_pipeline.objectives import permutation

@@ -1,7 +1,7 @@
-"""Plan of a build: everything that determines the bytes of a set.
+"""Plan of a build: all inputs that determine the bytes of a set of records.
 
-`build.json` holds it: in the temporary directory during the build, and in the
-set with the SHA-256 of the text files.
+The plan is stored in `build.json`, during the build in the temporary directory.
+In a complete set, `build.json` also has the SHA-256 of the text files.
 """
 
 import os
@@ -14,19 +14,19 @@ from data_pipeline.text.files import sizes_of
 
 PLAN = "build.json"
 LIBRARIES = ("numpy", "sentencepiece")
-# Version of the plan and of the finished parts. Increase it when they change,
-# or when the same text, settings and seed give different records.
+# Version of the plan and of the finished parts. Increase the version when their
+# format changes, or when the same text, settings and seed give other records.
 _BUILDING_VERSION = 4
 _DIGESTS = "input_sha256"
 
 
 def make_plan(corpus, tokenizer, settings):
-    """Plan of a build.
+    """Make the plan of a build.
 
     Args:
         corpus: Corpus.
         tokenizer: Tokenizer.
-        settings: RecordSettings, resolved.
+        settings: RecordSettings with all defaults filled in.
 
     Returns:
         dict, JSON-serializable.
@@ -40,7 +40,7 @@ def make_plan(corpus, tokenizer, settings):
         "on_bad_text": corpus.on_bad_text,
         "text_field": corpus.text_field,
         **vars(settings),
-        # Another release may draw other numbers or split into other pieces.
+        # Other releases may draw other random numbers or give other pieces.
         "numpy": ".".join(np.__version__.split(".")[:2]),
         "sentencepiece": sentencepiece.__version__,
         "input": list(map(os.path.basename, corpus.files)),
@@ -53,9 +53,9 @@ def write_plan(directory, plan, digests=None):
 
     Args:
         directory: str.
-        plan: dict of `make_plan`.
-        digests: list of str, the SHA-256 of each text file, for a complete
-            set.
+        plan: dict from `make_plan`.
+        digests: list of str, the SHA-256 of each text file. Default None,
+            before the set is complete.
     """
     if digests is not None:
         plan = {**plan, _DIGESTS: digests}
@@ -63,7 +63,7 @@ def write_plan(directory, plan, digests=None):
 
 
 def read_plan(directory):
-    """Read the plan in a directory: dict, or None if unreadable.
+    """Read the plan in a directory, dict; None if it cannot be read.
 
     Args:
         directory: path.
@@ -75,18 +75,18 @@ def read_plan(directory):
 
 
 def plan_difference(before, plan, ignored=()):
-    """First difference between two plans, in words, or None.
+    """Describe the first difference between two plans, str or None.
 
     Args:
-        before: dict of `read_plan`, or None.
-        plan: dict of `make_plan`.
-        ignored: names of fields.
+        before: dict from `read_plan`, or None.
+        plan: dict from `make_plan`.
+        ignored: names of fields to skip.
     """
     if before is None:
         return f"its {PLAN} is missing or damaged"
     for name, value in plan.items():
         old = before.get(name)
-        # No text was refused, so any choice gives the same set.
+        # The earlier build refused no text, so any choice gives the same set.
         is_free = name == "on_bad_text" and old == "refuse"
         if old != value and name not in ignored and not is_free:
             return _in_words(name, old, value, plan["input"])
@@ -94,12 +94,12 @@ def plan_difference(before, plan, ignored=()):
 
 
 def changed_text(before, paths, report):
-    """Message about a text file that differs from a complete set, or None.
+    """Describe the first text file that changed since a set was built, or None.
 
     Args:
-        before: dict of `read_plan`, the plan of the set.
-        paths: list of str, as many text files as in the plan.
-        report: function of the bytes of text that are compared.
+        before: dict from `read_plan`, the plan of the set.
+        paths: list of str, the text files, as many as in the plan.
+        report: function of the number of bytes that were compared.
     """
     digests = before.get(_DIGESTS) or []
     for number, path in enumerate(paths):

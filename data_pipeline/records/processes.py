@@ -1,8 +1,8 @@
-"""Text -> parts, in processes of this machine.
+"""Build of records in several processes of one machine.
 
-All random draws of a part follow from the seed and the number of the part, so
-its bytes do not depend on the number of processes. `beam` builds the same parts
-on several machines.
+All random draws of a part depend only on the seed, the split and the number of
+the part. So the bytes of a part do not depend on the number of processes.
+`beam` builds the same parts on several machines.
 """
 
 import collections
@@ -20,25 +20,25 @@ from data_pipeline.records import held_out
 from data_pipeline.records.part import finished_part
 from data_pipeline.text.files import ReadLog
 
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG in Linux
 
 
 def build_in_processes(
     corpus, tokenizer, settings, directory, processes, report
 ):
-    """Build all parts of a text.
+    """Build all parts of a text in several processes.
 
     Args:
         corpus: Corpus.
         tokenizer: Tokenizer.
-        settings: RecordSettings, resolved.
-        directory: str, of the parts.
-        processes: int; the parts do not depend on it.
-        report: function of the number of bytes of text whose records were
-            finished since its last call.
+        settings: RecordSettings with all defaults filled in.
+        directory: str, where the parts are written.
+        processes: int, number of processes. The parts do not depend on it.
+        report: function of a number of bytes. Each call gives the bytes of text
+            whose records were written since the last call.
 
     Returns:
-        (list of BuiltPart in order, ReadLog).
+        tuple of a list of BuiltPart, in order, and a ReadLog.
     """
     progress = _Progress(report)
     threshold = held_out.validation_threshold(corpus.documents, settings)
@@ -64,10 +64,10 @@ def build_in_processes(
 
 
 class _Progress:
-    """Progress in bytes of text whose records are finished.
+    """Progress in bytes of text whose records are written.
 
-    Text is read ahead, so the bytes of a part are reported only when its
-    records are written.
+    Text is read ahead of the work. So the bytes of a part are reported only
+    after its records are written.
 
     Args:
         report: function of a number of bytes.
@@ -96,12 +96,12 @@ class _Progress:
 
 
 def _run_jobs(jobs, tokenizer, settings, processes):
-    """Build parts in `processes` processes; yield BuiltParts in order.
+    """Build parts in several processes and yield each BuiltPart in order.
 
     Args:
-        jobs: iterable of tuples, the first arguments of `finished_part`.
+        jobs: iterable of tuples, the first four arguments of `finished_part`.
         tokenizer: Tokenizer.
-        settings: RecordSettings, resolved.
+        settings: RecordSettings with all defaults filled in.
         processes: int.
     """
     if processes == 1:
@@ -109,8 +109,8 @@ def _run_jobs(jobs, tokenizer, settings, processes):
             yield finished_part(*job, tokenizer, settings)
         return
     context = multiprocessing.get_context("spawn")
-    # The pipe closes when this process ends, even by SIGKILL; then workers
-    # exit.
+    # The pipe closes when this process ends, even after SIGKILL. The workers
+    # then exit.
     lifeline, alive = context.Pipe(duplex=False)
     executor = concurrent.futures.ProcessPoolExecutor(
         processes,
@@ -134,7 +134,8 @@ def _run_jobs(jobs, tokenizer, settings, processes):
         ) from None
     finally:
         alive.close()
-        # Wait, so that no worker writes after temporary files are removed.
+        # Wait for the workers, which must not write after the temporary files
+        # are removed.
         executor.shutdown(cancel_futures=True)
         lifeline.close()
 
@@ -143,10 +144,11 @@ _worker: dict[str, typing.Any] = {}
 
 
 def _start_worker(tokenizer, settings, lifeline):
-    # Ctrl-C reaches the whole process group; only the parent handles it.
+    # Ctrl-C reaches all processes of the group, but only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # On Linux, end at once with the parent, so that no worker writes into the
-    # next build: the thread below may wait long for a library to return.
+    # On Linux, a worker ends at once with its parent, so that no worker writes
+    # to the next build. The thread below may have to wait long until a library
+    # returns.
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     threading.Thread(

@@ -1,4 +1,4 @@
-"""Shards -> serialized records -> tensors, as TensorFlow operations.
+"""Reading of shards and parsing of records, as TensorFlow operations.
 
 Shapes: b records, T tokens of the sequence, P targets.
 """
@@ -17,7 +17,8 @@ from data_pipeline.records.manifest import shard_path
 from data_pipeline.records.writer import TOKENIZER
 from data_pipeline.tokenization.tokenizer import Tokenizer
 
-# No function here needs AutoGraph, and it triples the time to build a dataset.
+# No function here needs AutoGraph, which would triple the time to build a
+# dataset.
 without_autograph = tf.autograph.experimental.do_not_convert
 
 _BUFFER_BYTES = 1 << 18
@@ -25,20 +26,20 @@ _SERVICE_SECONDS = 10
 
 
 class ReadableRecords:
-    """Readable records of shards, in order, addressed by their position.
+    """Readable records of several shards, addressed by position.
 
-    Positions count the records that are not skipped, twice: position
-    `num_records` is the first record again, so that a range near the end
-    continues at the beginning.
+    Positions count the records that are not skipped. Position `num_records` is
+    the first record again, so that a range near the end continues at the
+    beginning.
 
     Args:
         directory: path.
         shards: sequence of Shard.
-        skipped: list of BadRecord of `verify_records`, to leave out.
+        skipped: list of BadRecord from `verify_records`, the records to skip.
         frame_bytes: int, F.
 
     Attributes:
-        num_records: int, N.
+        num_records: int, N, number of readable records.
     """
 
     def __init__(self, directory, shards, skipped, frame_bytes):
@@ -49,8 +50,8 @@ class ReadableRecords:
         self.num_records = sum(count)
         self._frame_bytes = frame_bytes
         self._files = np.array(files, dtype=object)
-        # For each range, twice: its first record in the file and in the split,
-        # its begin and end among the positions.
+        # Arrays with each range twice: the range's first record in the file and
+        # in the split, and the range's begin and end as positions.
         self._first, self._index, count = (
             np.tile(np.array(values, np.int64), 2)
             for values in (first, index, count)
@@ -59,14 +60,15 @@ class ReadableRecords:
         self._begin = self._end - count
 
     def locate(self, position):
-        """Index in the split of the records at positions.
+        """Find the index in the split of the records at some positions.
 
         Args:
             position: int64 tensor.
 
         Returns:
-            tuple of int64 tensor and bool tensor, whether the record is the
-            first of a part of the text, or follows a skipped record.
+            tuple of int64 tensor, the indices, and bool tensor, True for a
+            record that is the first of a part of the text or follows a skipped
+            record.
         """
         number = tf.searchsorted(self._end, position, side="right")
         begin = tf.gather(self._begin, number)
@@ -74,14 +76,14 @@ class ReadableRecords:
         return index, tf.equal(position, begin)
 
     def sources(self, position):
-        """Find the shard and the number in it for each position.
+        """Find the shard and the record's number in it for each position.
 
         Args:
             position: int64 array [n].
 
         Returns:
-            list of (path of the shard, str; number of the record in the shard,
-            int).
+            list of tuple of str and int: the path of the shard, and the number
+            of the record in the shard.
         """
         numbers = np.searchsorted(self._end, position, "right")
         records = self._first[numbers] + position - self._begin[numbers]
@@ -89,14 +91,15 @@ class ReadableRecords:
         return list(zip(files.tolist(), records.tolist(), strict=True))
 
     def files(self, position, count):
-        """Paths of the shards that hold consecutive records.
+        """Find the shards that contain some ranges of consecutive records.
 
         Args:
-            position: int64 array [n], positions of the first records.
-            count: int, number of records from each position on.
+            position: int64 array [n], position of the first record of each
+                range.
+            count: int, number of records of each range.
 
         Returns:
-            set of str.
+            set of str, paths of shards.
         """
         last = np.minimum(position + count, self._end[-1]) - 1
         numbers = np.searchsorted(self._end, [position, last], "right")
@@ -107,14 +110,14 @@ class ReadableRecords:
         }
 
     def read(self, position, count):
-        """Read consecutive records; no file stays open.
+        """Read consecutive records, without leaving a file open.
 
         Args:
             position: int64 scalar tensor.
             count: int64 scalar tensor, at most N.
 
         Returns:
-            string tensor [count].
+            string tensor [count], the serialized records.
         """
         end = position + count
         files = tf.constant(self._files)
@@ -141,8 +144,8 @@ class ReadableRecords:
 
 
 def _records_from(file, byte_offset, buffer_size):
-    """Dataset of the serialized records of a file from a byte offset on."""
-    # `TFRecordDataset` has no argument for the offset; the op has one.
+    """Dataset of the serialized records of a file after a byte offset."""
+    # The op has an argument for the offset, but `TFRecordDataset` does not.
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=tf.reshape(file, [1]),
         compression_type="",
@@ -159,11 +162,12 @@ def _search(ends, position, side):
 
 
 def _good_ranges(directory, shards, skipped):
-    """Ranges of records that are not skipped.
+    """List the ranges of records between the skipped records.
 
     Returns:
-        list of tuple: file, first record in the file, its index in the split,
-        number of records. Each part of the text begins a new range.
+        list of tuple: the file, the number of the first record in the file, the
+        index of this record in the split, and the number of records. Each part
+        of the text begins a new range.
     """
     skipped_in = {
         file: [bad.record for bad in bads]
@@ -191,10 +195,10 @@ def parse_records(serialized, manifest):
         manifest: Manifest.
 
     Returns:
-        dict: `token_ids` and `segment_ids` int32 [b, T], `is_target` bool
-        [b, T], `is_reversed` and `is_next` bool [b]; if the form is "frozen",
-        also `perm_mask` uint8 [b, T, T], 1 = may NOT attend, and
-        `target_mapping` uint8 [b, P, T].
+        dict: `token_ids` and `segment_ids` int32 [b, T], `is_target` bool [b,
+        T], `is_reversed` and `is_next` bool [b]. For the form "frozen" also
+        `perm_mask` uint8 [b, T, T], 1 = may NOT attend, and `target_mapping`
+        uint8 [b, P, T].
     """
     parsed = tf.io.parse_example(
         serialized,
@@ -226,11 +230,11 @@ def parse_records(serialized, manifest):
 
 
 def class_first(records, class_segment):
-    """Move the class token of records, which is stored last, to the front.
+    """Move the class token of records from the end to the front.
 
     Args:
-        records: dict of `parse_records`.
-        class_segment: int, the segment of the class token.
+        records: dict from `parse_records`.
+        class_segment: int, segment id to give to the class token.
 
     Returns:
         dict of tensors.
@@ -246,7 +250,7 @@ def class_first(records, class_segment):
 
 
 def tokenizer_of_records(directory, manifest):
-    """Read the tokenizer that records were built with.
+    """Read the tokenizer that a set of records was built with.
 
     Args:
         directory: path of the records.
@@ -256,7 +260,7 @@ def tokenizer_of_records(directory, manifest):
         Tokenizer.
 
     Raises:
-        FileNotFoundError: its file is not beside the records.
+        FileNotFoundError: the tokenizer's file is not beside the records.
         ValueError: the file belongs to another tokenizer.
     """
     file = as_path(directory) / TOKENIZER
@@ -276,19 +280,21 @@ def tokenizer_of_records(directory, manifest):
 
 
 def checked_rows(batch_size, start_step, first_row, num_rows, replica_batch):
-    """Number of rows to read of a batch, and per element.
+    """Check the rows to read from a batch and fill in the defaults.
 
     Args:
         batch_size: int, B.
         start_step, first_row, num_rows, replica_batch: int, see
-            `PretrainingData.dataset`; the last two may be None.
+            `PretrainingData.dataset`. `num_rows` and `replica_batch` may be
+            None.
 
     Returns:
-        (num_rows, replica_batch), int; by default all rows from `first_row` on.
+        tuple of int, `num_rows` and `replica_batch`. The default of both is all
+        rows from `first_row` on.
 
     Raises:
-        ValueError: the rows are not in the batch, or an argument is out of
-            range.
+        ValueError: the rows are not in the global batch, or an argument is out
+            of its range.
     """
     num_rows = batch_size - first_row if num_rows is None else num_rows
     replica_batch = num_rows if replica_batch is None else replica_batch
@@ -314,8 +320,8 @@ def checked_rows(batch_size, start_step, first_row, num_rows, replica_batch):
 def check_service(address):
     """Check that a tf.data service listens at an address.
 
-    Without this check, TensorFlow would wait for a missing server for ever,
-    without a message.
+    Without this check, TensorFlow would wait for a missing server forever and
+    print nothing.
 
     Args:
         address: str, "grpc://HOST:PORT".
@@ -335,7 +341,7 @@ def check_service(address):
     while True:
         try:
             socket.create_connection((host, port), _SERVICE_SECONDS).close()
-        # For a bad port or name.
+        # The last two classes stand for a wrong port and a wrong name.
         except (OSError, OverflowError, UnicodeError) as error:
             if time.monotonic() < end and isinstance(error, OSError):
                 time.sleep(0.2)  # the service may be starting
@@ -348,10 +354,10 @@ def check_service(address):
 
 
 def on_service(dataset, address):
-    """Same dataset, read by a worker of the tf.data service at an address.
+    """Let a worker of a tf.data service read a dataset.
 
     The service assigns each element of the source to one worker. The source
-    here has a single element, so one worker reads the whole dataset, in order.
+    here has a single element, so one worker reads the whole dataset in order.
     Other workers may read the datasets of other rows or replicas.
     """
     source = tf.data.Dataset.from_tensors(0)
@@ -363,7 +369,7 @@ def on_service(dataset, address):
 
 
 def _unpack_bits(packed):
-    """`numpy.unpackbits` of each row: uint8 [b, n] to uint8 [b, 8 n]."""
+    """Unpack the bits of each row, as NumPy does: [b, n] to [b, 8 n], uint8."""
     shifts = tf.constant([7, 6, 5, 4, 3, 2, 1, 0], tf.uint8)
     bits = tf.bitwise.right_shift(packed[:, :, None], shifts)
     bits = tf.bitwise.bitwise_and(bits, tf.constant(1, tf.uint8))

@@ -1,7 +1,8 @@
-"""Features of stored records and of batches: names, shapes, dtypes.
+"""Names, shapes and dtypes of the features of records and batches.
 
 The writer (`data_pipeline.records.writer`) and the reader
-(`data_pipeline.pretraining`) share this table. Nothing here imports TensorFlow.
+(`data_pipeline.pretraining`) share these tables. This module does not import
+TensorFlow.
 
 Shapes: B batch, T tokens of the sequence, P targets.
 """
@@ -28,7 +29,7 @@ _MOST_SHARD_BYTES = 2**62
 
 
 class BatchFeature(typing.NamedTuple):
-    """Tensor of a batch: shape in letters, dtype, meaning."""
+    """Tensor of a batch: its shape as letters, its dtype and its meaning."""
 
     shape: str
     dtype: str
@@ -36,7 +37,7 @@ class BatchFeature(typing.NamedTuple):
 
 
 class StoredFeature(typing.NamedTuple):
-    """Feature of a record: values of `dtype`, or bits if `packed`."""
+    """Feature of a record, with values of `dtype`, or bits if `packed`."""
 
     dtype: str
     shape: tuple
@@ -44,12 +45,12 @@ class StoredFeature(typing.NamedTuple):
 
     @property
     def num_values(self):
-        """Number of values, int."""
+        """Number of values of the feature, int."""
         return math.prod(self.shape)
 
     @property
     def num_bytes(self):
-        """Length of the feature's one bytes value, int."""
+        """Number of bytes of the stored feature, int."""
         if self.packed:
             return (self.num_values + 7) // 8
         return (
@@ -63,8 +64,8 @@ BATCH = {
     "factorization_rank": BatchFeature(
         "BT",
         "int32",
-        "content of i sees j iff rank j <= rank i, its query iff rank j < rank "
-        "i; -1 = context of the first half",
+        "content stream of i attends to j iff rank j <= rank i, query stream "
+        "iff rank j < rank i; -1 = context of the first half",
     ),
     "target_positions": BatchFeature(
         "BP", "int32", "in text order, 0 = padding"
@@ -75,25 +76,27 @@ BATCH = {
     "target_weights": BatchFeature(
         "BP", "float32", "1 = a target, 0 = padding"
     ),
-    "is_reversed": BatchFeature("B", "bool", "this row reads backwards"),
+    "is_reversed": BatchFeature("B", "bool", "the row is reversed"),
     "is_continuation": BatchFeature(
-        "B", "bool", "the record follows on the row's record of the step before"
+        "B", "bool", "the record continues the row's record of the step before"
     ),
-    "is_next": BatchFeature("B", "bool", "B follows on A in the text"),
+    "is_next": BatchFeature("B", "bool", "B follows A in the text"),
 }
 
 
 def stored_features(
     sequence_length, num_predict, vocabulary_size, form="compact"
 ):
-    """Features of a record, all of fixed length.
+    """Define the features of a record, all of fixed length.
 
-    So all records have one size, which gives the offset of record i.
+    All records of a set therefore have the same size, and the offset of a
+    record in its shard follows from the record's number.
 
     Args:
         sequence_length: int, T.
         num_predict: int, P.
-        vocabulary_size: int; ids use two bytes if they fit.
+        vocabulary_size: int. Ids are stored in two bytes if the vocabulary is
+            small enough.
         form: "compact", or "frozen", which adds `perm_mask` and
             `target_mapping` as bits.
 
@@ -118,13 +121,14 @@ def stored_features(
 
 
 def split_goal(num_predict, sequence_length, reuse_length):
-    """Numbers of targets in the reused part and in the new part.
+    """Divide the targets between the reused part and the new part.
 
-    They are proportional to the lengths; for equal halves they are the released
-    `num_predict - num_predict // 2` and `num_predict // 2`.
+    The numbers are proportional to the lengths of the parts. For equal halves
+    they are `num_predict - num_predict // 2` and `num_predict // 2`, as in the
+    release.
 
     Returns:
-        tuple of two int.
+        tuple of int, the numbers of targets in the reused and in the new part.
     """
     new = num_predict * (sequence_length - reuse_length) // sequence_length
     return num_predict - new, new
@@ -137,14 +141,14 @@ def check_lengths(
 
     Args:
         sequence_length: int, T.
-        reuse_length: int, tokens at the front, which the memory keeps for the
-            next sequence.
-        permutation_length: int, length of a block, whose tokens are permuted
-            together.
+        reuse_length: int, number of first tokens, which the memory keeps for
+            the next sequence.
+        permutation_length: int, number of tokens of a block. The tokens of a
+            block are permuted together.
         num_predict: int, P.
 
     Raises:
-        ValueError: a length does not fit; the message gives the bounds.
+        ValueError: a length does not fit. The message gives the bounds.
     """
     if sequence_length < 8:
         raise ValueError(
@@ -187,17 +191,17 @@ def check_lengths(
 
 @dataclasses.dataclass(frozen=True)
 class RecordSettings(Settings):
-    """Settings of a record set.
+    """Settings of a set of records.
 
-    None means a default that follows from the other settings, see `resolved`.
+    None stands for a default computed from other settings, see `resolved`.
     """
 
     sequence_length: int = setting(512, "tokens of a record", POSITIVE)
     reuse_length: int | None = setting(
         None,
-        "length of the first part of a record; memory keeps its states, and "
-        "the next record begins this many tokens later (default half; 0: "
-        "records do not overlap, and memory keeps all of their tokens)",
+        "number of first tokens of a record that memory keeps; the next record "
+        "begins this number of tokens later (default half; 0: records do not "
+        "overlap, and memory keeps all tokens)",
     )
     num_predict: int | None = setting(
         None,
@@ -213,11 +217,11 @@ class RecordSettings(Settings):
     )
     spans: str = setting(
         "words",
-        "predict spans of whole words, of subwords as released, or words one "
-        "by one",
+        "targets: spans of whole words, spans of subwords as in the release, "
+        "or single words",
         choices=SPANS,
     )
-    both_directions: bool = setting(False, "add records that read backwards")
+    both_directions: bool = setting(False, "also build reversed records")
     frozen: bool = setting(
         False,
         "draw the permutations once and store `perm_mask` and `target_mapping`",
@@ -236,7 +240,7 @@ class RecordSettings(Settings):
 
     @property
     def shard_bytes(self):
-        """Most bytes of a joined shard, int, or None to join none."""
+        """Maximum bytes of a joined shard, int; None to join no shards."""
         if self.shard_size is None:
             return None
         match = _SIZE.fullmatch(self.shard_size.strip())
@@ -259,7 +263,7 @@ class RecordSettings(Settings):
         return DIRECTIONS[: 2 if self.both_directions else 1]
 
     def resolved(self):
-        """Settings with every default filled in.
+        """Return the settings with every default filled in.
 
         Returns:
             RecordSettings.
@@ -277,7 +281,7 @@ class RecordSettings(Settings):
         if num_predict is None:
             num_predict = max(1, self.sequence_length // self.tokens_per_target)
         check_lengths(self.sequence_length, reuse, permutation, num_predict)
-        _ = self.shard_bytes  # refuse bad values before reading text
+        _ = self.shard_bytes  # refuse a bad size before reading text
         return dataclasses.replace(
             self,
             reuse_length=reuse,

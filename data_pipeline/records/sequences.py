@@ -1,9 +1,9 @@
-"""Documents -> one stream of tokens -> [reused half | A sep B sep cls].
+"""Cutting of documents into sequences [reused half | A sep B sep cls].
 
-Consecutive sequences overlap: each starts `reuse_length` tokens after the
-previous one, for any lengths of A and B. So a memory of the first
-`reuse_length` tokens of a sequence holds the tokens right before the next
-sequence.
+All documents form one stream of tokens. Each sequence starts `reuse_length`
+tokens after the previous sequence, for any lengths of A and B. A memory of the
+first `reuse_length` tokens of a sequence therefore contains the tokens directly
+before the next sequence.
 
 Shapes: N tokens of the stream, S sequences, T tokens of a sequence.
 """
@@ -20,10 +20,12 @@ from data_pipeline.tokenization.symbols import SEP_ID
 
 
 class Stream(typing.NamedTuple):
-    """Stream of tokens, with the starts of its sentences.
+    """Stream of tokens with the starts of sentences.
 
-    `token_ids` is int32 [N]. `sentence_starts` is int64 [n], ascending: the
-    positions other than 0 where a sentence begins.
+    Attributes:
+        token_ids: int32 [N].
+        sentence_starts: int64 [n], ascending positions of the first tokens of
+            sentences, without position 0.
     """
 
     token_ids: np.ndarray
@@ -31,11 +33,13 @@ class Stream(typing.NamedTuple):
 
 
 class Sequences(typing.NamedTuple):
-    """Sequences in the order of the stream.
+    """Sequences of a stream, in the order of the stream.
 
-    `token_ids` is int32 [S, T]; `segment_ids` uint8 [S, T], 0 reused and A and
-    its <sep>, 1 B and its <sep>, 2 <cls>; `is_next` uint8 [S], 1 = B follows
-    on A in the text.
+    Attributes:
+        token_ids: int32 [S, T].
+        segment_ids: uint8 [S, T]. 0 for the reused tokens, A and its <sep>; 1
+            for B and its <sep>; 2 for <cls>.
+        is_next: uint8 [S], 1 if B follows A in the text.
     """
 
     token_ids: np.ndarray
@@ -44,10 +48,10 @@ class Sequences(typing.NamedTuple):
 
 
 def join_documents(token_ids, lengths, sentences, end_of_document=True):
-    """Join tokenized documents to a stream.
+    """Join tokenized documents into a stream.
 
-    The <eod> behind a document belongs to its last sentence. Sentences and
-    documents without tokens are dropped.
+    The <eod> after a document belongs to the last sentence of the document.
+    Sentences and documents without tokens are skipped.
 
     Args:
         token_ids: int32 array, the tokens of all documents.
@@ -64,7 +68,7 @@ def join_documents(token_ids, lengths, sentences, end_of_document=True):
     ends = np.cumsum(lengths)
     starts = (ends - lengths)[lengths > 0]
     if end_of_document:
-        # Each earlier document that has tokens shifts the starts by its <eod>.
+        # The <eod> of each earlier document with tokens shifts the starts.
         tokens = np.bincount(document, lengths, len(sentences))
         tokens = tokens.astype(np.int64)
         before = np.cumsum(tokens > 0) - (tokens > 0)
@@ -75,7 +79,7 @@ def join_documents(token_ids, lengths, sentences, end_of_document=True):
 
 
 def reverse_stream(stream):
-    """Reverse a stream, for backward records.
+    """Reverse the tokens of a stream, for backward records.
 
     Args:
         stream: Stream.
@@ -94,14 +98,14 @@ def reverse_stream(stream):
 def build_sequences(stream, sequence_length, reuse_length, rng):
     """Cut a stream into sequences [reused half | A sep B sep cls].
 
-    A begins after the reused tokens and ends with a sentence. With
-    probability 1/2 B follows on A (`is_next` 1), else B is a random piece of
-    the stream that begins and ends with sentences (`is_next` 0). The longer
-    of the two is truncated on its right until both fit. If a sentence is
-    longer than the room, a random B begins within it.
+    A begins after the reused tokens and ends at the end of a sentence. With
+    probability 1/2, B follows A (`is_next` 1). Otherwise B is a random piece of
+    the stream that begins and ends with whole sentences (`is_next` 0). The
+    longer of A and B is truncated at its right end until both fit. If a
+    sentence is longer than the room, a random B may begin inside the sentence.
 
-    With `reuse_length` 0 the next sequence begins behind A, or behind B if B
-    follows on A.
+    With `reuse_length` 0 the next sequence begins after A, or after B if B
+    follows A.
 
     Args:
         stream: Stream.
@@ -110,7 +114,7 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
         rng: numpy.random.Generator, the only source of randomness.
 
     Returns:
-        Sequences, S = 0 if the stream is too short.
+        Sequences. S is 0 if the stream is too short.
 
     Source: `create_tfrecords`, `_split_a_and_b`.
     """
@@ -120,8 +124,8 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
     draws = _Draws(rng)
     tokens, segments, labels = [], [], []
     begin = 0
-    # The last token of the stream is never used: the released code needs a next
-    # token for each token, for its next-token targets.
+    # The last token of the stream is never used, as in the released code, which
+    # needs a next token as the target of each token.
     while begin + sequence_length <= len(data):
         pair = split_a_and_b(
             len(data), starts, begin + reuse_length, room, draws
@@ -147,7 +151,7 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
 
 
 class _Draws:
-    """Single draws from blocks of a generator, ten times as fast."""
+    """Random draws from a generator, in blocks, which is ten times as fast."""
 
     def __init__(self, rng):
         blocks = (rng.random(4096).tolist() for _ in itertools.count())
@@ -158,7 +162,7 @@ class _Draws:
 
 
 class Pair(typing.NamedTuple):
-    """Offsets of A and B in a stream; `is_next` 1 = B follows on A."""
+    """Offsets of A and B in a stream. `is_next` is 1 if B follows A."""
 
     a_begin: int
     a_end: int
@@ -168,14 +172,15 @@ class Pair(typing.NamedTuple):
 
 
 def split_a_and_b(num_tokens, sentence_starts, begin, room, rng):
-    """Draw A and B.
+    """Draw the segments A and B of a sequence.
 
     Args:
         num_tokens: int, N.
         sentence_starts: list of int, as in Stream.
-        begin: int, the offset of A.
-        room: int, number of tokens of A and B together.
-        rng: `random` and `integers` of a numpy.random.Generator.
+        begin: int, offset of A in the stream.
+        room: int, maximum number of tokens of A and B together.
+        rng: object with the methods `random` and `integers` of a
+            numpy.random.Generator.
 
     Returns:
         Pair, or None at the end of the stream.
@@ -201,8 +206,8 @@ def split_a_and_b(num_tokens, sentence_starts, begin, room, rng):
         b_end = b_begin + wanted
         before = bisect.bisect_right(sentence_starts, b_begin)
         start = sentence_starts[before - 1] if before else 0
-        # This differs from the release: in a text with few sentences, B
-        # would always begin at the same few places.
+        # The release always moves B to the start of a sentence. In a text with
+        # few sentences, B would then always begin at the same few places.
         if b_begin - start < room:
             b_begin = start
         after = bisect.bisect_left(sentence_starts, b_end)
@@ -219,7 +224,7 @@ def split_a_and_b(num_tokens, sentence_starts, begin, room, rng):
 
 
 def _trim(a_length, b_length, room):
-    """Truncate the longer length by one token at a time; ties: B."""
+    """Reduce the longer of two lengths until both fit; for equal lengths, B."""
     excess = a_length + b_length - room
     if excess <= 0:
         return a_length, b_length

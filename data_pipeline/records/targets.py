@@ -1,7 +1,7 @@
-"""Sampling of targets: spans, about 1 token in `tokens_per_target`.
+"""Sampling of target spans, about 1 token in `tokens_per_target`.
 
-Each half of a sequence is sampled on its own, so both the reused and the new
-half get their share of targets.
+Each half of a sequence is sampled separately. So the reused half and the new
+half both get their share of targets.
 
 Shapes: S sequences, T tokens of a sequence, H tokens of a half, W words, V
 vocabulary.
@@ -20,7 +20,7 @@ from data_pipeline.tokenization.symbols import SPECIAL_IDS
 
 LONGEST_SPAN = 5
 
-# Rows sampled at once, so that the working set stays in the cache.
+# Number of rows sampled at once, small enough for the processor's cache.
 _ROWS = 1024
 
 _WEIGHTS = [1 / n for n in range(1, LONGEST_SPAN + 1)]
@@ -41,37 +41,39 @@ def sample_targets(
 ):
     """Sample the targets of sequences.
 
-    A span has length n in 1..5 with probability ~ 1/n. It begins with a word,
-    at a random offset in a context `tokens_per_target` times as long.
+    A span has a length n from 1 to 5, drawn with a probability proportional to
+    1/n. Each span is part of a context that is `tokens_per_target` times as
+    long as the span. The span begins with the first word at or after a random
+    offset in the context.
 
-    "words" selects n whole words, as the release intended: never a part of a
-    word, a special token, <unk>, or a word that the edge of the half may have
-    cut. There is one exception: if A or B was truncated to make the two fit, a
-    word cut there counts as whole. If the spans do not reach the goal, further
-    whole words are added as long as one fits. "single_words" is the same with
-    n = 1.
+    "words" selects n whole words, as the release intended. Special tokens,
+    <unk> and words that the edge of the half may have cut are not selected. One
+    exception: if A or B was truncated to fit, a word cut at that end counts as
+    whole. If the spans do not reach the goal, further whole words are added
+    until no word fits. "single_words" is the same with n = 1.
 
-    "subwords" selects n tokens, as the released code does: its loop tests the
-    span's first token instead of the last. If the spans do not reach the
-    goal, random single tokens are added. <sep> and <cls> can be drawn; the
-    reader drops them.
+    "subwords" selects n tokens, as the released code does, because its loop
+    tests the first token of the span instead of the last. If the spans do not
+    reach the goal, random single tokens are added. <sep> and <cls> can be
+    selected; the reader of the records drops these targets.
 
     Args:
         token_ids: int array [S, T].
-        starts_word: bool array [V], whether a piece begins a word.
+        starts_word: bool array [V], True for a piece that begins a word.
         rng: numpy.random.Generator, the only source of randomness.
-        reuse_length: int, length of the first half; 0 = one half only.
-        num_predict: int, most targets per sequence.
-        tokens_per_target: int, K.
+        reuse_length: int, length of the first half. 0: the sequence is not
+            divided.
+        num_predict: int, maximum number of targets per sequence.
+        tokens_per_target: int, K of the paper.
         spans: "words", "subwords" or "single_words".
-        is_reversed: bool, whether the tokens are in reversed order; words are
-            found in reading order.
+        is_reversed: bool, whether the tokens are in reversed order. Words are
+            always found in reading order.
 
     Returns:
         bool array [S, T], True = target.
 
     Raises:
-        ValueError: `spans` is another value.
+        ValueError: `spans` has another value.
 
     Source: `_sample_mask`, `create_tfrecords`.
     """
@@ -111,8 +113,8 @@ def _sample_words(
         words, goal, tokens_per_target, rng, longest_span
     )
     fill_with_words(words, taken, room, rng)
-    # +1 where a taken word begins, -1 behind its end; the running sum is 1
-    # inside.
+    # `edges` is +1 where a taken word begins and -1 after its end, so the
+    # running sum is 1 inside taken words.
     num_rows, length = starts.shape
     edges = np.zeros(num_rows * (length + 1), np.int8)
     edges[words.begins[:-1][taken[:-1]]] += 1
@@ -141,16 +143,18 @@ _SAMPLERS = {
 
 
 class Words(typing.NamedTuple):
-    """Words of all rows, one row after the other.
+    """Words of all rows, in one list per attribute.
 
-    Offsets run through the rows with a stride of H + 1: token t of row s has
-    the offset s (H + 1) + t, so words of different rows never touch. A
-    sentinel behind all words, never chosen, ends the lists.
+    Token t of row s has the offset s (H + 1) + t. The extra 1 separates the
+    words of different rows. Each list ends with a sentinel, a word that is
+    never taken.
 
-    `begins` and `ends` are int64 [W + 1]. `first` is int64 [S + 1]: the words
-    of row s are `first[s]` to `first[s + 1]`. `next_word` is int64 [S, H + 1]:
-    the first word of the row that begins at or after a token, or
-    `first[s + 1]`.
+    Attributes:
+        begins, ends: int64 [W + 1], offsets of the words.
+        first: int64 [S + 1]. Row s has the words `first[s]` to `first[s + 1]`
+            (exclusive).
+        next_word: int64 [S, H + 1], number of the first word of the row that
+            begins at or after a token, or `first[s + 1]` if there is none.
     """
 
     begins: np.ndarray
@@ -160,14 +164,14 @@ class Words(typing.NamedTuple):
 
 
 def whole_words(starts, special):
-    """Find the words without special tokens in each row.
+    """Find the whole words without special tokens in each row.
 
-    Tokens before the first start and from the last start on are left out: the
-    edge of the half may have cut their words.
+    Tokens before the first word start and from the last word start on are
+    skipped, because the edge of the half may have cut their words.
 
     Args:
         starts: bool array [S, H], whether a token begins a word.
-        special: bool array [S, H], True = never predicted.
+        special: bool array [S, H], True for tokens that are never targets.
 
     Returns:
         Words.
@@ -176,14 +180,14 @@ def whole_words(starts, special):
     stride = length + 1
     row, start = np.nonzero(starts)
     before = np.cumsum(special, dtype=np.int32)[row * length + start]
-    # A special first token counts in its own word only.
+    # Do not count a special first token before its own word.
     before -= special[row, start]
     whole = (row[:-1] == row[1:]) & (before[:-1] == before[1:])
     row, begins, ends = row[:-1][whole], start[:-1][whole], start[1:][whole]
     first = np.searchsorted(row, np.arange(num_rows + 1))
     is_begin = np.zeros((num_rows, stride), bool)
     is_begin[row, begins] = True
-    # The number of words that begin before each token.
+    # Number of words of the row that begin before each token.
     count = np.cumsum(is_begin, axis=1, dtype=np.int32) - is_begin
     behind = num_rows * stride + 1
     return Words(
@@ -199,20 +203,20 @@ def sample_spans(
 ):
     """Sample spans of whole words, in reading order, in all rows at once.
 
-    The context of a span of n words is on average as long as
-    `tokens_per_target` spans of n words. So halves are covered to their end,
-    for any number of pieces per word.
+    The context of a span has, per word of the span, `tokens_per_target` times
+    the average length of the row's words. So the contexts cover a half to its
+    end, for any number of pieces per word.
 
     Args:
         words: Words.
-        goal: int, most tokens to choose in a row.
-        tokens_per_target: int, K.
+        goal: int, maximum number of tokens to take in a row.
+        tokens_per_target: int, K of the paper.
         rng: numpy.random.Generator.
-        longest_span: int, most words of a span.
+        longest_span: int, maximum number of words of a span.
 
     Returns:
-        tuple of bool array [W + 1], True = taken, and int64 array [S], the
-        goal minus the tokens taken in each row.
+        tuple of bool array [W + 1], True for taken words, and int64 array [S],
+        the goal minus the number of tokens taken in each row.
     """
     num_rows, stride = words.next_word.shape
     sizes = np.append(0, np.cumsum(words.ends - words.begins))
@@ -235,7 +239,7 @@ def sample_spans(
         rows, word, wanted = rows[on], word[on], wanted[on]
         right = (context - left)[on]
         used = _take_words(words, taken, word, wanted, room[rows])
-        # If not even one word fits, the span is dropped.
+        # If not even the first word fits, drop the span.
         end = np.where(used > 0, words.begins[word] + used, words.ends[word])
         room[rows] -= used
         cursor[rows] = end - rows * stride + right
@@ -244,7 +248,7 @@ def sample_spans(
 
 
 def _take_words(words, taken, word, wanted, room):
-    """Take up to `wanted` adjacent words of each row, as long as they fit.
+    """Take up to `wanted` adjacent words in each row while they fit.
 
     Returns:
         int array, the number of tokens taken in each row.
@@ -253,7 +257,7 @@ def _take_words(words, taken, word, wanted, room):
     end = begin.copy()
     on = np.ones(len(word), bool)
     for number in range(LONGEST_SPAN):
-        # The sentinel is adjacent to no word, so spans end before it.
+        # The sentinel is not adjacent to any word, so a span ends before it.
         index = np.minimum(word + number, len(words.begins) - 1)
         on &= (number < wanted) & (words.begins[index] == end)
         on &= words.ends[index] - begin <= room
@@ -263,18 +267,18 @@ def _take_words(words, taken, word, wanted, room):
 
 
 def fill_with_words(words, taken, room, rng):
-    """Take further words, in random order, as long as one fits.
+    """Take further words in random order until no word fits.
 
     Args:
         words: Words.
-        taken: bool array [W + 1], True = taken; changed in place.
-        room: int array [S], most tokens to add to each row; decreased in
-            place.
+        taken: bool array [W + 1], True for taken words. Changed in place.
+        room: int array [S], maximum number of tokens to add to each row.
+            Decreased in place.
         rng: numpy.random.Generator.
     """
     first, count = words.first[:-1], np.diff(words.first)
     rows = np.flatnonzero((room > 0) & (count > 0))
-    # Most draws fit; the exact search below completes the other rows.
+    # Most drawn words fit. The exact search below completes the other rows.
     for _ in range(2 * int(room.max(initial=0))):
         draws = rng.random(len(rows))
         word = first[rows] + (draws * count[rows]).astype(np.int64)
@@ -286,7 +290,8 @@ def fill_with_words(words, taken, room, rng):
         if not len(rows):
             return
     for row in rows.tolist():
-        # A word that is too long now stays too long: the room only shrinks.
+        # The room only shrinks, so a word that is too long now never fits
+        # later.
         in_row = slice(words.first[row], words.first[row + 1])
         size = words.ends[in_row] - words.begins[in_row]
         fits = ~taken[in_row] & (size <= room[row])
@@ -302,14 +307,14 @@ def sample_subwords(begins, length, goal, tokens_per_target, draws):
     """Sample spans of tokens in one half, as the released code does.
 
     Args:
-        begins: list of int, offsets of the words.
+        begins: list of int, offsets of the words in the half.
         length: int, H.
-        goal: int, the number of tokens to choose.
-        tokens_per_target: int, K.
-        draws: iterator of float in [0, 1).
+        goal: int, number of tokens to choose.
+        tokens_per_target: int, K of the paper.
+        draws: iterator of random floats in [0, 1).
 
     Returns:
-        list of int, the `goal` offsets chosen.
+        list of int, `goal` offsets of chosen tokens.
     """
     chosen, cursor = [], 0
     while cursor < length and len(chosen) < goal:
@@ -333,7 +338,7 @@ def sample_subwords(begins, length, goal, tokens_per_target, draws):
 
 
 def _uniforms(rng):
-    """Floats in [0, 1), drawn in blocks, which is 20 times as fast."""
+    """Random floats in [0, 1), drawn in blocks, which is 20 times as fast."""
     return itertools.chain.from_iterable(
         rng.random(4096).tolist() for _ in itertools.count()
     )

@@ -1,14 +1,15 @@
-"""TFRecord framing and tf.train.Example, for records of one size.
+"""TFRecord files of tf.train.Example records that all have the same size.
 
 All records of a set have the same size, so a shard is a matrix of bytes. NumPy
-writes and checks it without TensorFlow.
+writes and checks shards without TensorFlow.
 
-The checksums find every flipped byte, but not missing or exchanged records. So
-the manifest of the set keeps the checksums of each file's first and last
-record.
+The checksums detect every flipped byte, but no missing or exchanged records.
+The manifest of the set therefore stores the checksums of each shard's first and
+last record.
 
-Shapes: n records, L bytes of a record, F = L + 16 bytes of its frame: length
-(8), its checksum (4), the record, its checksum (4).
+Shapes: n records, L bytes of a record, F = L + 16 bytes of a frame. A frame has
+the length of the record (8 bytes), the checksum of the length (4), the record,
+and the checksum of the record (4).
 
 Source: tensorflow/core/lib/io/record_writer.h, tensorflow/core/example.
 """
@@ -30,7 +31,7 @@ OTHER_FILE = "another file than was built"
 
 
 class BadRecord(typing.NamedTuple):
-    """Damaged record, or with `record` None a file of other content."""
+    """Damaged record, or a file with other content if `record` is None."""
 
     file: str
     record: int | None
@@ -47,29 +48,30 @@ class BadRecord(typing.NamedTuple):
 
 
 def example_template(features):
-    """Serialized tf.train.Example whose features are bytes of fixed length.
+    """Serialize a tf.train.Example with zeros as values of fixed length.
 
-    Keys are sorted, as by `SerializeToString(deterministic=True)`.
+    Keys are sorted, as in `SerializeToString(deterministic=True)`.
 
     Args:
-        features: dict of str to int, the bytes of each feature's one value.
+        features: dict of feature names to int, the number of bytes of the
+            feature's value.
 
     Returns:
-        tuple of the serialized Example with zeros for values, a uint8 array
-        [L], and a dict of str to the slice of each value in it.
+        tuple of the serialized Example, uint8 array [L], and a dict of feature
+        names to the slice of the feature's value in this array.
     """
     body, ends = b"", {}
     for name in sorted(features):
         value = bytes(features[name])
-        # Feature.bytes_list = 1, BytesList.value = 1
+        # Field numbers: Feature.bytes_list = 1, BytesList.value = 1.
         feature = message_field(1, message_field(1, value))
-        # Features.feature is a map: key = 1, value = 2
+        # Features.feature is a map. Field numbers: key = 1, value = 2.
         entry = message_field(1, name.encode()) + message_field(2, feature)
         body += message_field(1, entry)
         ends[name] = len(body)
     example = message_field(1, body)
     shift = len(example) - len(body)
-    # An entry ends with its value.
+    # The value is the end of an entry.
     slices = {
         name: slice(end + shift - features[name], end + shift)
         for name, end in ends.items()
@@ -78,11 +80,11 @@ def example_template(features):
 
 
 def frame_records(values, features):
-    """Serialize and frame records.
+    """Serialize records, with features as bytes, and add their frames.
 
     Args:
-        values: dict of str to uint8 array [n, bytes of the feature].
-        features: dict of str to int, as in `example_template`.
+        values: dict of feature names to uint8 arrays [n, bytes of the feature].
+        features: dict, see `example_template`.
 
     Returns:
         uint8 array [n, F], the bytes of a TFRecord file.
@@ -102,11 +104,12 @@ def frame_records(values, features):
 
 
 def encode_records(values, stored):
-    """Serialize and frame records.
+    """Serialize records, with features as arrays, and add their frames.
 
     Args:
-        values: dict of name to array [n, ...] of the shape in `stored`.
-        stored: dict of name to StoredFeature.
+        values: dict of feature names to arrays [n, ...] with the shapes in
+            `stored`.
+        stored: dict of feature names to StoredFeature.
 
     Returns:
         uint8 array [n, frame bytes].
@@ -139,15 +142,15 @@ def find_bad_frames(frames):
 
 
 def find_bad_records(path, num_records, frame_bytes, digest=None):
-    """Check all records of a file.
+    """Find the damaged records of a file.
 
-    As records have a fixed size, the scan continues behind a damaged one.
+    Records have a fixed size, so the scan continues after a damaged record.
 
     Args:
         path: str.
         num_records: int, the expected number.
         frame_bytes: int, F.
-        digest: object of hashlib, updated with all bytes of the file, or None.
+        digest: hashlib object to update with all bytes of the file, or None.
 
     Returns:
         list of BadRecord, in order.
@@ -175,15 +178,15 @@ def find_bad_records(path, num_records, frame_bytes, digest=None):
 
 
 def read_checksums(path, records, frame_bytes):
-    """Checksums of single records of a file.
+    """Read the checksums of some records of a file.
 
     Args:
         path: str.
-        records: iterable of int, their numbers in the file.
+        records: iterable of int, numbers of the records in the file.
         frame_bytes: int, F.
 
     Returns:
-        list of int, or of BadRecord for a damaged or truncated record.
+        list of int, with a BadRecord for each damaged or truncated record.
     """
     checksums = []
     with as_path(path).open("rb") as file:
@@ -200,15 +203,15 @@ def read_checksums(path, records, frame_bytes):
 
 
 def read_record(path, record, frame_bytes):
-    """Read one record of a file, wherever `as_path` finds it.
+    """Read one record of a file, local or in a bucket.
 
     Args:
         path: str.
-        record: int, its number in the file.
+        record: int, number of the record in the file.
         frame_bytes: int, F.
 
     Returns:
-        bytes of the record [L], or BadRecord if it is damaged or truncated.
+        bytes of the record, or BadRecord if the record is damaged or truncated.
     """
     begin = record * frame_bytes
     frame = read_range(path, begin, begin + frame_bytes)
@@ -228,8 +231,8 @@ def find_bad_ends(path, shard, frame_bytes):
         frame_bytes: int, F.
 
     Returns:
-        list of BadRecord. Its `record` is None if the record is whole, but not
-        the one that was written.
+        list of BadRecord. `record` is None if a record is intact but differs
+        from the manifest.
     """
     expected = (shard.first_crc32c, shard.last_crc32c)
     checksums = read_checksums(path, (0, shard.records - 1), frame_bytes)
@@ -242,7 +245,7 @@ def find_bad_ends(path, shard, frame_bytes):
 
 
 def stored_checksum(frame):
-    """Checksum at the end of a record's frame, int.
+    """Read the checksum at the end of a record's frame, int.
 
     Args:
         frame: uint8 array [F].
@@ -255,10 +258,10 @@ def _bad(path, record, frame_bytes, reason="damaged bytes"):
 
 
 def example_size(features):
-    """Length of the serialized Example of `example_template`, int.
+    """Length in bytes of the Example from `example_template`, int.
 
     Args:
-        features: dict of str to int, as in `example_template`.
+        features: dict, see `example_template`.
     """
     entries = (
         _field_size(len(name.encode()))
@@ -269,12 +272,12 @@ def example_size(features):
 
 
 def record_bytes(stored):
-    """Bytes of a record without its frame, int."""
+    """Number of bytes of a record without its frame, int."""
     return example_size(_sizes(stored))
 
 
 def records_at_once(stored):
-    """Number of records to frame at a time, for bounded memory, int."""
+    """Number of records to frame at once within the memory limit, int."""
     return max(1, _FRAME_BYTES // record_bytes(stored))
 
 
@@ -283,7 +286,7 @@ def _sizes(stored):
 
 
 def masked_crc32c(rows):
-    """CRC-32C of each row, masked as in TFRecord files.
+    """Compute the CRC-32C of each row, masked as in TFRecord files.
 
     Args:
         rows: uint8 array [n, L].
@@ -303,11 +306,11 @@ def _header(length):
 
 
 def message_field(number, payload):
-    """A length-delimited field of a protocol buffer, bytes.
+    """Serialize a length-delimited field of a protocol buffer, bytes.
 
     Args:
-        number: int, of the field in its message, from 1 to 15.
-        payload: bytes.
+        number: int, number of the field in its message, from 1 to 15.
+        payload: bytes, value of the field.
     """
     return bytes([number << 3 | 2]) + _varint(len(payload)) + payload
 

@@ -1,4 +1,4 @@
-"""Directory of a set: one build at a time, complete or absent.
+"""Writer of a set of records: atomic, and locked against other builds.
 
 A set is a directory:
 
@@ -9,10 +9,10 @@ A set is a directory:
     train-00000.tfrecord      ... forward shards first, then backward ones
     validation-00000.tfrecord
 
-The checksums of TFRecord find every flipped byte, but not a missing or
-exchanged shard, nor one that is truncated between two records. The manifest
-finds these. It is checked before the first record is read, and gets its name
-last.
+The checksums of TFRecord detect every flipped byte. They do not detect a
+missing or exchanged shard, or a shard that is truncated between two records.
+The manifest detects these. It is checked before the first record is read.
+During a build it is renamed last.
 """
 
 import contextlib
@@ -42,35 +42,36 @@ from data_pipeline.records.plan import PLAN
 
 TOKENIZER = "spiece.model"
 _BUILDING = ".building"
-# In the temporary directory: the locked file, the owner of the lock, and the
-# names of the files of a complete set, final name to temporary name, or to None
-# for shards of an earlier set.
+# Files in the temporary directory: the locked file, the name of the process
+# with the lock, and a dict for the last renames. The dict maps the final name
+# of each file to its temporary name, or to None for a shard of an earlier set.
 _LOCK, _OWNER, _PLACING = "lock", "owner", "placing.json"
 _SHARD = re.compile(r"(train|validation)-\d{5,}\.tfrecord")
 
 
 class RecordSetWriter:
-    """Context manager in which one process builds a set in a directory.
+    """Context manager to build a set in a directory, one process at a time.
 
-    The files are written to a temporary directory, `building`, until `finish`
-    gives them their names. Without `finish`, finished parts stay for a later
-    writer; if there are none, nothing stays. A lock keeps out other writers,
-    also on other machines that share the disk, and ends with its process.
+    Files are written to the temporary directory `building`, and `finish` moves
+    them to their final names. Without `finish`, only finished parts stay, for a
+    later writer. A lock excludes other writers, also on other machines that
+    share the disk. The system releases the lock when the process ends.
 
     Args:
-        directory: path; a bucket has no locks, which gives a warning.
-        model_proto: bytes of the tokenizer's model.
-        overwrite: bool, whether to replace a complete set, as the last step,
-            and other files with the names of a set.
+        directory: path. In a bucket, which has no locks, a warning is printed.
+        model_proto: bytes, the SentencePiece model of the tokenizer.
+        overwrite: bool, whether to replace a complete set and other files with
+            the names of a set. Files are replaced in the last step. Default
+            False.
 
     Attributes:
         building: path of the temporary directory.
 
     Raises:
-        FileExistsError: the directory holds a set already, or files with the
+        FileExistsError: the directory already contains a set, or files with the
             names of a set.
-        RuntimeError: another process is writing a set to the directory, or its
-            disk has no locks.
+        RuntimeError: another process is writing a set to the directory, or the
+            disk does not support locks.
     """
 
     def __init__(self, directory, model_proto, overwrite=False):
@@ -97,10 +98,11 @@ class RecordSetWriter:
         self._held.close()
 
     def clear(self, is_kept=lambda path: False):
-        """Remove temporary files, but keep the lock.
+        """Remove the temporary files except the lock.
 
         Args:
-            is_kept: function of a path, for files to keep. Default none.
+            is_kept: function of a path that returns True for files to keep. By
+                default no file is kept.
         """
         for path in list(self.building.iterdir()):
             is_lock = path.name.rstrip("/") in (_LOCK, _OWNER)
@@ -108,12 +110,12 @@ class RecordSetWriter:
                 remove(path)
 
     def finish(self, manifest, names):
-        """Complete the set: give the files their names, the manifest last.
+        """Complete the set: move the files to their final names.
 
         Args:
             manifest: Manifest.
-            names: dict of the names of shards and other files of the set to
-                their names in `building`.
+            names: dict of the final names of shards and other files to their
+                names in `building`.
         """
         write_bytes(self.building / TOKENIZER, self._model_proto)
         write_bytes(self.building / MANIFEST, manifest_bytes(manifest))
@@ -129,10 +131,12 @@ class RecordSetWriter:
         self._place()
 
     def _place(self):
-        """Give the files of a complete set their names, the manifest last.
+        """Move the files of a complete set to their final names.
 
-        A writer that is stopped meanwhile leaves the list of names, and the
-        next writer gives the remaining names.
+        The manifest is moved last.
+
+        If a writer is stopped in between, its list of names stays, and the next
+        writer moves the remaining files.
         """
         try:
             names = read_json_object(self.building / _PLACING)
@@ -142,7 +146,8 @@ class RecordSetWriter:
         if manifest.exists():
             remove(self.directory / MANIFEST)
             _flush_directory(self.directory)
-            # A list of unknown origin may name any file.
+            # Filter the list: if it does not come from a writer, it may contain
+            # any name.
             for name in filter(_is_of_a_set, names):
                 path = self.directory / name
                 temporary = self.building / os.path.basename(names[name] or "")
@@ -157,14 +162,14 @@ class RecordSetWriter:
         remove(self.building / _PLACING)
 
     def _old_shards(self):
-        """Names of the shards of the replaced set, list of str."""
-        with contextlib.suppress(ValueError):  # its listing is damaged
+        """List the names of the shards of the set to replace, list of str."""
+        with contextlib.suppress(ValueError):  # `SHA256SUMS` is damaged
             names = verify_checksums(self.directory, names=[])
             return list(filter(_SHARD.fullmatch, names))
         return []
 
     def _clear_unfinished(self):
-        """Remove half-written files, and all files without a finished part."""
+        """Remove incomplete files, or all files if no part is finished."""
         is_begun = (self.building / _PLACING).exists() or (
             count_parts(self.building) > 0
         )
@@ -173,7 +178,7 @@ class RecordSetWriter:
             remove(self.building)
 
     def _claim(self, held):
-        """Make the temporary directory, and lock it."""
+        """Create the temporary directory and lock it."""
         if not is_remote(self.building) and self.building.is_symlink():
             raise FileExistsError(
                 f"{self.building} is a link, not a directory. Remove it."
@@ -200,7 +205,7 @@ class RecordSetWriter:
             ) from error
 
     def _check_names(self):
-        """Refuse to replace files."""
+        """Raise FileExistsError if the build would replace a file."""
         if (self.directory / MANIFEST).exists():
             raise FileExistsError(
                 f"{self.directory} holds a set of records already. Choose "
@@ -219,10 +224,10 @@ class RecordSetWriter:
 
 
 def clean_up(directory):
-    """Finish the work of a killed writer.
+    """Clean up after a writer that was killed.
 
-    Complete a set whose files were being placed; remove temporary files other
-    than finished parts.
+    Complete a set if the writer was moving its files. Remove temporary files
+    except finished parts.
 
     Args:
         directory: path.
@@ -237,7 +242,7 @@ def clean_up(directory):
     is_complete = (building / _PLACING).exists()
     if building.exists():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the next writer warns
+            warnings.simplefilter("ignore")  # the next writer will warn
             with RecordSetWriter(directory, b"", overwrite=True):
                 pass
     return is_complete
@@ -250,7 +255,7 @@ def _is_of_a_set(name):
 
 def _remove_if_empty(path):
     if not is_remote(path):
-        with contextlib.suppress(OSError):  # not empty, or not there
+        with contextlib.suppress(OSError):  # not empty or missing
             path.rmdir()
 
 

@@ -1,1 +1,1 @@
-"""Examples of tasks: files, splits, batches."""
+"""Reading of the examples of fine-tuning tasks."""

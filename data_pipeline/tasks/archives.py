@@ -1,4 +1,4 @@
-"""Files of a directory or an archive, or a single file, read in place."""
+"""Access to the files of a directory or an archive, without unpacking."""
 
 import contextlib
 import fnmatch
@@ -40,13 +40,13 @@ def open_tree(path):
     """Open the files at a path.
 
     Args:
-        path: str or path-like, a directory, an archive (.zip, .tar, .tar.gz,
-            .tgz, .tar.bz2, .tar.xz), the directory of a saved data set, or
-            one file, which may end in .gz, .bz2, .xz or .zst; locally or in a
-            bucket (gs://).
+        path: str or path-like, local or in a bucket (gs://). The path is a
+            directory, an archive (.zip, .tar, .tar.gz, .tgz, .tar.bz2,
+            .tar.xz), the directory of a saved data set, or a single file. A
+            single file may be compressed (.gz, .bz2, .xz, .zst).
 
     Returns:
-        Tree, with `is_file` True for a single file.
+        Tree. `is_file` is True for a single file.
 
     Raises:
         FileNotFoundError: `path` does not exist.
@@ -69,23 +69,26 @@ def open_tree(path):
 
 
 def is_archive(path):
-    """Whether a file is an archive by its name, or for some names its content.
+    """Whether a file is an archive, bool.
+
+    The name decides, or for some names the content.
 
     Args:
-        path: path of `as_path`.
+        path: path from `as_path`.
     """
     name = path.name.lower()
     return name.endswith(_ARCHIVE_ENDINGS) or (
-        # For names such as data.tar.old; my.target.tsv is a table.
+        # The content decides for names such as data.tar.old. But my.target.tsv
+        # is a table.
         ".tar" in name and not is_remote(path) and tarfile.is_tarfile(path)
     )
 
 
 class Tree:
-    """Files of a directory or an archive, named with forward slashes.
+    """Files of a directory or an archive, with forward slashes in names.
 
     Args:
-        path: str, the directory or archive.
+        path: str, path of the directory or archive.
         file: str, name of the only file, or None for all files.
         archive: zipfile.ZipFile, tarfile.TarFile, or None for a directory.
 
@@ -106,11 +109,11 @@ class Tree:
             self._names = sorted(self._members)
 
     def place(self, name):
-        """Path of a file or folder for messages, str."""
+        """Return the full path of a file or folder, str."""
         return os.path.join(self.path, *name.split("/"))
 
     def bases(self, folder):
-        """Folders that may hold a set published as `folder`, list of str."""
+        """List the folders that may contain the data set `folder`."""
         if self._archive is None:
             return ["", folder or "data"]
         folders = {
@@ -124,16 +127,16 @@ class Tree:
         return ["", *sorted(same_name, key=len), *only_top]
 
     def has(self, name):
-        """Whether a file exists."""
+        """Whether a file exists, bool."""
         if self._archive is None:
             return as_path(self.place(name)).is_file()
         return name in self._members
 
     def matching(self, pattern):
-        """Sorted names of the files that match a pattern.
+        """List the names of the files that match a pattern, sorted.
 
         Args:
-            pattern: str, a literal folder and a pattern for the name.
+            pattern: str, a folder without wildcards and a pattern for the name.
         """
         if self._archive is not None:
             return fnmatch.filter(self._names, pattern)
@@ -142,7 +145,7 @@ class Tree:
         return sorted(posixpath.join(folder, x.name) for x in top.glob(name))
 
     def names_under(self, folder):
-        """Sorted names of all files below a folder, "" for all."""
+        """List the names of all files below a folder, sorted."""
         if self._archive is not None:
             begin = f"{folder}/" if folder else ""
             return [x for x in self._names if x.startswith(begin)]
@@ -153,19 +156,20 @@ class Tree:
 
     @contextlib.contextmanager
     def open(self, name):
-        """Context manager of a file as a decompressed binary stream."""
+        """Context manager that opens a file for reading decompressed bytes."""
         if self._archive is not None:
             with self._opened(name) as member:
                 file = expanded(member, self._size, self.path)
                 yield decompressed(file, name, self.path)
             return
         path = self.place(name)
-        # `fsspec.open` would treat "[1]" in a name as a pattern.
+        # Make a copy, because `fsspec.open` would treat "[1]" in a name as a
+        # pattern.
         with local_copy(path) as copy, copy.open("rb") as file:
             yield decompressed(file, name, path)
 
     def _opened(self, name):
-        """The binary file of a member of an archive."""
+        """Open a member of an archive as a binary file."""
         member = self._members[name]
         with damage_named(self.path):
             try:
@@ -175,7 +179,7 @@ class Tree:
                 if file is None:
                     raise LookupError("it is a device")
                 return file
-            # Links that lead nowhere or to themselves (RecursionError),
+            # Raised for links to nowhere or to themselves (RecursionError),
             # members with a password, and names that are not UTF-8.
             except (LookupError, RuntimeError, UnicodeDecodeError) as error:
                 raise TextError(
@@ -185,14 +189,16 @@ class Tree:
 
     @contextlib.contextmanager
     def open_text(self, name, newline=""):
-        """Context manager of a file as UTF-8 text, without a byte order mark.
+        """Context manager that opens a file as UTF-8 text.
+
+        A byte order mark at the beginning is skipped.
 
         Args:
             name: str.
-            newline: str, as in `open`.
+            newline: str, as in Python's `open`.
 
         Raises:
-            ValueError: the file is not UTF-8; the message names the line.
+            ValueError: the file is not UTF-8. The message names the line.
         """
         place = self.place(name)
         if is_columnar(name):
@@ -203,23 +209,24 @@ class Tree:
             with self.open(name) as file:
                 yield io.TextIOWrapper(file, "utf-8-sig", newline=newline)
         except UnicodeDecodeError:
-            # The decoder works on blocks, so search for the line.
+            # The decoder reads blocks. Search for the line with the error.
             with self.open(name) as file:
                 for number, line in enumerate(file, start=1):
                     _decoded(line, place, number)
             raise
 
     def read_texts(self, names):
-        """Yield the name and the text of each file, in any order.
+        """Yield the name and the text of each file, in an arbitrary order.
 
         Args:
             names: list of str.
 
         Raises:
-            ValueError: a file is not UTF-8; the message names the line.
+            ValueError: a file is not UTF-8. The message names the line.
         """
         if isinstance(self._archive, tarfile.TarFile):
-            # Front to back: seeking back would decompress everything again.
+            # Read from front to back: seeking back would decompress all bytes
+            # again.
             names = sorted(names, key=lambda x: self._members[x].offset_data)
         for name in names:
             with self.open(name) as file:
@@ -228,10 +235,15 @@ class Tree:
 
 @functools.lru_cache(maxsize=4)
 def _archive(path, version):
-    """Tree of an archive, cached: listing may decompress all of it."""
+    """Make the Tree of an archive.
+
+    The result is cached, because listing the files may decompress the whole
+    archive.
+    """
     with contextlib.ExitStack() as stack:
         with local_copy(path) as copy:
-            # It stays open when the local copy of a bucket's file is removed.
+            # The file stays open after the local copy of a bucket's file is
+            # removed.
             file = stack.enter_context(copy.open("rb"))
         with damage_named(path):
             tree = Tree(path, archive=_opened(path, file))
@@ -240,7 +252,7 @@ def _archive(path, version):
 
 
 def _opened(path, file):
-    """The ZipFile or TarFile of an archive."""
+    """Open an archive as a ZipFile or TarFile."""
     if not path.lower().endswith(".zip"):
         name = path.lower().replace(".tgz", ".gz")
         return tarfile.TarFile(fileobj=decompressed(file, name, path))
@@ -254,9 +266,9 @@ def _opened(path, file):
 
 
 def _members(archive):
-    """dict of the name of each file of an archive to its ZipInfo or TarInfo."""
+    """Return a dict of an archive's file names to ZipInfo or TarInfo."""
     if isinstance(archive, zipfile.ZipFile):
-        # Some Windows programs write backslashes.
+        # Some Windows programs write backslashes in names.
         files = {x.filename.replace("\\", "/"): x for x in archive.infolist()}
     else:
         files = {x.name: x for x in archive if not x.isdir()}
@@ -270,21 +282,21 @@ def _members(archive):
 
 
 def _is_data(name):
-    """Whether a file is neither hidden nor metadata of macOS."""
+    """Whether a file is neither hidden nor metadata of macOS, bool."""
     is_hidden = posixpath.basename(name).startswith(".")
     return not is_hidden and not name.startswith("__MACOSX/")
 
 
 def _decoded(data, place, first_line=1):
-    """Decode UTF-8 bytes, without a byte order mark.
+    """Decode UTF-8 bytes and skip a byte order mark.
 
     Args:
         data: bytes.
-        place: str, path for messages.
+        place: str, path of the file, for messages.
         first_line: int, the number of the first line.
 
     Raises:
-        ValueError: the bytes are not UTF-8; the message names the row.
+        ValueError: the bytes are not UTF-8. The message names the row.
     """
     try:
         return data.decode("utf-8-sig")
@@ -304,12 +316,12 @@ def parse_json(text, place, first_line=1):
 
     Args:
         text: str.
-        place: str, path for messages.
+        place: str, path of the file, for messages.
         first_line: int, the number of the first line.
 
     Raises:
-        ValueError: the text is empty, or it is broken; then the message names
-            the row.
+        ValueError: the text is empty or not valid JSON. The message names the
+            row of the error.
     """
     if not text.strip():
         raise ValueError(f"{place}: the file is empty.")
@@ -320,7 +332,7 @@ def parse_json(text, place, first_line=1):
             f"{place}, row {first_line + error.lineno - 1}: broken JSON "
             f"({error.msg} at column {error.colno})."
         ) from None
-    except (ValueError, RecursionError) as error:  # too many digits, or "["
+    except (ValueError, RecursionError) as error:  # deep nesting
         raise ValueError(
             f"{place}, row {first_line} or below: JSON that cannot be read "
             f"({error})."
@@ -328,10 +340,10 @@ def parse_json(text, place, first_line=1):
 
 
 def checked_text(value):
-    """Return `value`, which must be a str.
+    """Return a value after checking that it is a str.
 
     Raises:
-        TypeError: it is not a str.
+        TypeError: the value is not a str.
     """
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")

@@ -18,7 +18,7 @@ _ID = ("id", "index", "idx")
 
 
 def _own(name, columns, metrics, description, **changes):
-    """TaskSpec for your own tables."""
+    """Make the TaskSpec of a task with a user's own tables."""
     settings = {
         "kind": "classification",
         "reader": "table",
@@ -205,16 +205,16 @@ TASKS = {
 
 
 def find_task(name):
-    """Look up a task.
+    """Find a fine-tuning task by its name.
 
     Args:
-        name: str, a key of TASKS; a TaskSpec is returned unchanged.
+        name: str, a key of TASKS, or a TaskSpec, which is returned unchanged.
 
     Returns:
         TaskSpec.
 
     Raises:
-        ValueError: the name is unknown; the message lists all names.
+        ValueError: the name is unknown. The message lists all names.
     """
     if isinstance(name, TaskSpec):
         return name

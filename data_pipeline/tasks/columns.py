@@ -1,7 +1,7 @@
-"""Columns of a table and their roles in a task.
+"""Assignment of the columns of a table to the roles of a task.
 
 The user gives the column of a role, or the column has a usual name. Otherwise
-it is guessed, if only one column fits.
+the column is guessed if only one column fits.
 """
 
 import itertools
@@ -15,9 +15,9 @@ from data_pipeline.text.lines import BYTE_ORDER_MARK
 
 _LABEL_ROLES = ("label", "relevance", "target")
 _TEXT_ROLES = ("text", "text_pair")
-_LONGEST_NAME = 40  # characters of a column's name, or of a class
-_NAME_ROWS = 20  # rows that decide between names and an example
-_GUESS_ROWS = 5000  # rows that a guess is based on
+_LONGEST_NAME = 40  # characters of a column name or class
+_NAME_ROWS = 20  # rows that decide about a header
+_GUESS_ROWS = 5000  # rows to base a guess on
 _MOST_CLASSES = 200
 _DIVIDED = re.compile("[,;\t]").split
 _LABELS = frozenset(
@@ -34,20 +34,20 @@ FLAGS = {
 
 
 def parse_columns(task, columns):
-    """Parse the `columns` of a user.
+    """Parse the argument `columns` of a user.
 
     Args:
         task: TaskSpec.
-        columns: "text=review,label=stars", or a dict of role to the name of a
-            column, or None. A number is the index of a column from 0;
+        columns: str such as "text=review,label=stars", a dict of role to column
+            name, or None. A number is the index of a column, from 0.
             `title+body` joins the texts of two columns. A comma separates only
-            before a role and "=", so names may contain both.
+            before a role and "=", so column names may contain "," and "=".
 
     Returns:
         dict of role to str.
 
     Raises:
-        ValueError: a role is unknown to the task, or not `role=column`.
+        ValueError: the task lacks a role, or the form is not `role=column`.
     """
     if not columns:
         return {}
@@ -70,23 +70,23 @@ def parse_columns(task, columns):
 
 
 class Columns:
-    """Columns of a table by their roles.
+    """Reader of the rows of a table by the roles of a task.
 
-    A table has a header if its first row holds a usual name of the task or a
-    name from the user, or numbers all columns from 0. A number from the user
-    does not count as a name: it may equal a label in the first row. If the user
-    gives all columns by number, a header needs a usual name in each of them,
-    since a text or a label may equal a usual name. Without a header, indices
-    select the columns.
+    The first row is a header if it contains a usual name of the task or a name
+    from the user, or if it numbers all columns from 0. A number from the user
+    does not count as a name, because a label in the first row may be equal to
+    it. If the user gives all columns by number, a header must have a usual name
+    in each of these columns. One usual name alone may be a text or a label.
+    Without a header, indices select the columns.
 
     Args:
         table: Table.
         task: TaskSpec.
-        columns: dict of `parse_columns`.
-        is_test: bool, whether labels may be missing. Default False.
+        columns: dict from `parse_columns`.
+        is_test: bool, whether the table may lack labels. Default False.
 
     Raises:
-        ValueError: a column is missing, or its name occurs twice.
+        ValueError: a column is missing, or two columns have the same name.
     """
 
     def __init__(self, table, task, columns, is_test=False):
@@ -107,13 +107,14 @@ class Columns:
         """Yield the values of each row for the roles of the task.
 
         Yields:
-            (row, values): int, and a dict of each role to a str, or None if
-            the table lacks the column. If the label has several columns, its
-            value is the list of the columns with a 1.
+            tuple of the row number, int, and a dict of each role to its value.
+            A value is a str, or None if the table lacks the column. If the
+            label has several columns, the value is the list of the names of the
+            columns with a 1.
 
         Raises:
-            ValueError: a row is broken, too short or, in tables of your own,
-                too long.
+            ValueError: a row is broken or too short, or a row of the user's own
+                table is too long.
         """
         table, rows = self._table, iter(self._table)
         if not self._has_header:
@@ -145,12 +146,12 @@ class Columns:
             yield number, values
 
     def _is_header_again(self, cells, number):
-        """Whether a row of your own table repeats the header.
+        """Whether a row of a user's own table repeats the header, bool.
 
-        Joined files have such rows.
+        Tables that were joined from several files have such rows.
 
         Raises:
-            ValueError: the names or their order differ.
+            ValueError: a repeated header has other names or another order.
         """
         longest = max(_LONGEST_NAME, *map(len, self._folded))
         if (
@@ -158,7 +159,7 @@ class Columns:
             or self._table.is_named
             or not self._has_header
             or len(cells) != len(self._folded)
-            or max(map(len, cells)) > longest + 2  # perhaps blanks around it
+            or max(map(len, cells)) > longest + 2  # allow blanks
         ):
             return False
         folded = [cell.strip().casefold() for cell in cells]
@@ -174,7 +175,7 @@ class Columns:
         return False
 
     def _are_usual(self, folded):
-        """Whether the texts of a row are usual names of other columns."""
+        """Whether the texts of a row are usual column names, bool."""
         usual = {
             role: {str(name).casefold() for name in names}
             for role, names in self._task.columns.items()
@@ -185,7 +186,7 @@ class Columns:
         )
 
     def _fault(self, error, cells):
-        """Message about a row that is broken, str."""
+        """Describe the fault of a broken row, str."""
         if not isinstance(error, LookupError):
             fault = str(error)
         elif self._table.is_named:
@@ -207,7 +208,7 @@ class Columns:
         return fault
 
     def _is_header(self):
-        """Whether the first row of cells has the names of the columns."""
+        """Whether the first row is a header, bool."""
         names = self._table.names
         expected = [x for names in self._task.columns.values() for x in names]
         expected += [*self._given.values(), *(part for _, part in self._parts)]
@@ -222,7 +223,7 @@ class Columns:
         return has_name or names == [str(n) for n in range(max(2, len(names)))]
 
     def _are_numbered(self):
-        """Whether the user gave all needed columns by number."""
+        """Whether the user gave all needed columns by number, bool."""
         return all(part.isdecimal() for _, part in self._parts) and all(
             role in self._given
             for role in self._task.columns
@@ -230,7 +231,7 @@ class Columns:
         )
 
     def _is_usual(self, role, part):
-        """Whether the first row has a usual name in a numbered column."""
+        """Whether the first row has a usual name in a column, bool."""
         usual = [str(name).casefold() for name in self._task.columns[role]]
         return self._is_number(part) and self._folded[int(part)] in usual
 
@@ -238,9 +239,10 @@ class Columns:
         return part.isdecimal() and int(part) < len(self._folded)
 
     def _warn_of_names(self):
-        """Warn if columns are given by number and the first row has names.
+        """Warn if columns are given by number but the first row has names.
 
-        The row is still read as an example: a text may equal a name.
+        The first row is still read as an example, because a text may be equal
+        to a name.
         """
         is_usual = any(self._is_usual(*part) for part in self._parts)
         has_labels = not self._is_test and any(
@@ -263,7 +265,7 @@ class Columns:
         )
 
     def _key(self, role):
-        """Columns of a role, a tuple of the table's keys, or None."""
+        """Find the columns of a role, tuple of keys of the table, or None."""
         candidates = self._task.columns[role]
         if role in self._given:
             names = self._folded if self._has_header else ()
@@ -284,7 +286,7 @@ class Columns:
         if isinstance(part, int):
             is_usable = not self._has_header or role in self._given
             if not self._needs(role) and part >= len(table.names):
-                return None  # a table of texts to predict has no labels
+                return None  # texts to predict have no labels
             return part if is_usable and not table.is_named else None
         if table.names.count(part) == 1:
             return table.keys[table.names.index(part)]
@@ -318,7 +320,7 @@ class Columns:
         )
 
     def _title(self):
-        """Text of a first row that is a title and no header, or ""."""
+        """Return the first row's text if it is a title, else ""."""
         if self._table.is_named:
             return ""
         first, *below = (
@@ -335,7 +337,7 @@ class Columns:
         return ""
 
     def _values_reader(self):
-        """Function from the cells of a row to a dict of role to value."""
+        """Make the function that converts the cells of a row to a dict."""
         table, task = self._table, self._task
         keys = {role: key for role, key in self._keys.items() if key}
         absent = dict.fromkeys(self._keys.keys() - keys)
@@ -343,7 +345,7 @@ class Columns:
         lists = keys.get("label", ()) if task.kind == "multi_label" else ()
         if len(lists) > 1:
             getters["label"] = self._flag_reader(lists)
-        # Rows of published tables may be longer; further fields are ignored.
+        # In published tables, rows may be longer. Further fields are ignored.
         width = len(table.names) if task.folder is None else math.inf
         optional = {
             key
@@ -351,7 +353,7 @@ class Columns:
             for key in keys.get(role, ())
         }
         used = dict.fromkeys(itertools.chain(*keys.values()))
-        # Some of several joined columns may be empty.
+        # If columns are joined, some of them may be empty, but not all.
         needed = [key for key in keys.values() if not optional.issuperset(key)]
 
         def read(row):
@@ -377,9 +379,9 @@ class Columns:
         return read
 
     def _flag_reader(self, keys):
-        """Function from a row to the names of the columns that have a 1.
+        """Make the function that lists the columns of a row that have a 1.
 
-        It returns None for a row whose columns are all empty.
+        The function returns None for a row whose columns are all empty.
         """
         table = self._table
 
@@ -405,7 +407,7 @@ class Columns:
 
 
 def _parsed(name, names):
-    """Columns given by a user: names or indices, joined by `+`."""
+    """Parse a column given by a user: names or indices joined by `+`."""
     parts = [name] if name.casefold() in names else name.split("+")
     return tuple(
         int(part) if part.isdecimal() and part not in names else part
@@ -414,7 +416,7 @@ def _parsed(name, names):
 
 
 def _getter(key):
-    """Function from a row to the text of a column, or of several joined."""
+    """Make the function that returns a row's text of one or more columns."""
     get = operator.itemgetter(*key)
     if len(key) == 1:
         return get
@@ -422,14 +424,14 @@ def _getter(key):
 
 
 def _cell_text(value, key, may_be_list=False):
-    """Text of a JSON value, or a list of texts; None for a missing value."""
+    """Convert a JSON value to text or a list of texts, or None if missing."""
     if may_be_list and isinstance(value, list):
         texts = (_cell_text(x, key) for x in value)
         return [text for text in texts if text is not None]
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, float) and math.isnan(value):
-        return None  # as pandas writes a missing value
+        return None  # a missing value of pandas
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     if isinstance(value, bytes):
@@ -438,16 +440,16 @@ def _cell_text(value, key, may_be_list=False):
 
 
 def guess_columns(table, task, given):
-    """Find the columns of a table; guess those without a usual name.
+    """Guess the columns that have no usual name and are not given.
 
     Args:
         table: Table.
         task: TaskSpec.
-        given: dict of `parse_columns`.
+        given: dict from `parse_columns`.
 
     Returns:
-        dict of role to the column's name, str; empty if all columns have usual
-        names, or no guess is certain.
+        dict of role to the name of the guessed column. Empty if all columns
+        have usual names or if no guess is certain.
     """
     known = _known(table, task, given)
     needed = _needed(task, known)
@@ -470,11 +472,11 @@ def guess_columns(table, task, given):
 
 
 def named_column(table, names):
-    """Column of a table with one of some names, str or None.
+    """Find the first column of a table with one of some names, str or None.
 
     Args:
         table: Table.
-        names: tuple of str or int, first choice first.
+        names: tuple of str or int, the preferred name first.
     """
     folded = {name.casefold(): name for name in reversed(table.names)}
     usual = (str(name).casefold() for name in names)
@@ -482,13 +484,13 @@ def named_column(table, names):
 
 
 def has_columns(table, task, columns):
-    """Whether a table has the columns that another one had.
+    """Whether a table has the columns of an earlier table, bool.
 
     Args:
         table: Table.
         task: TaskSpec.
-        columns: dict of `parse_columns`. Numbers count if the table's columns
-            have no usual names.
+        columns: dict from `parse_columns`. A column number counts only if the
+            table's columns have no usual names.
 
     Returns:
         bool.
@@ -504,7 +506,7 @@ def has_columns(table, task, columns):
 
 
 def is_header(rows):
-    """Whether a first row of unusual names still looks like a header, bool.
+    """Whether a first row without usual names looks like a header, bool.
 
     Args:
         rows: list of list of str, the first rows.
@@ -521,12 +523,12 @@ def is_header(rows):
 
 
 def _needed(task, known):
-    """List of the required roles that are not known yet."""
+    """List the required roles whose columns are not known."""
     return [x for x in task.columns if x not in {*known, *task.optional}]
 
 
 def _known(table, task, given):
-    """dict of role to column: columns given, or with a usual name."""
+    """Find the columns that are given or have usual names, dict of role."""
     known = {}
     for role, names in task.columns.items():
         column = named_column(table, names)
@@ -538,7 +540,7 @@ def _known(table, task, given):
 
 
 def _texts_by_name(table):
-    """dict of a column's name to its first texts; empty if unclear."""
+    """Return a dict of column names to the first texts; empty if unclear."""
     rows, size = table.head(_GUESS_ROWS), len(table.names)
     if not table.is_named:
         rows = rows[1:]
@@ -558,7 +560,7 @@ def _shown(value):
 
 
 def _guess(free, needed, kind):
-    """dict of role to column for all needed roles, or None."""
+    """Guess the columns of all needed roles, dict of role, or None."""
     guessed = {}
     if "label" in needed:
         label = _label(free, kind)
@@ -575,12 +577,12 @@ def _guess(free, needed, kind):
             return None
         guessed |= dict(zip(roles, texts, strict=True))
     if any("+" in guessed[role] for role in roles):
-        return None  # which would join two columns
+        return None  # "+" would join columns
     return guessed if set(needed) == set(guessed) else None
 
 
 def _label(free, kind):
-    """Names of the columns of the label, a list, or None."""
+    """Guess the names of the label's columns, list, or None."""
     fits = {
         "regression": _is_numbers,
         "classification": _is_classes,
@@ -609,7 +611,7 @@ def _is_number(cell):
 
 
 def _is_numbers(values):
-    """Whether the values are numbers, but not row numbers."""
+    """Whether the values are numbers, but not row numbers, bool."""
     if not values or not all(map(_is_number, values)):
         return False
     numbers = list(map(float, values))
@@ -631,6 +633,6 @@ def _is_flags(values):
 
 
 def _is_text(values):
-    """Whether the values look like texts: several words, mostly distinct."""
+    """Whether values are probably texts: several words, mostly different."""
     words = sum(len(x.split()) for x in values)
     return words >= 2 * len(values) and len(set(values)) > len(values) / 2

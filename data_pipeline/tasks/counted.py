@@ -10,25 +10,25 @@ MARKS_DROPPED = (
 
 
 class Counted:
-    """Counts of skipped or changed values of a file, for one warning.
+    """Counts of the skipped or changed values of a file, for warnings.
 
-    All readers of tasks count here, so each row is either used, or counted and
-    named.
+    All readers of tasks use these counts. So each row is either used or
+    reported.
 
     Args:
-        place: str, the path of the file for messages.
+        place: str, path of the file, for messages.
     """
 
     def __init__(self, place):
         self.place = place
-        self._counts = {}  # message: [number, the first place]
+        self._counts = {}  # message -> [number, first place]
 
     def add(self, what, where, number=1):
-        """Count a kind of value.
+        """Add to the count of a kind of value.
 
         Args:
-            what: str, the message after the number.
-            where: str or int, its place; an int is a row.
+            what: str, description of the kind, which follows the number.
+            where: str or int, place of the value. An int is a row number.
             number: int, number to add. Default 1.
         """
         if isinstance(where, int):
@@ -36,21 +36,21 @@ class Counted:
         self._counts.setdefault(what, [0, where])[0] += number
 
     def lines(self):
-        """Messages about all counts, list of str."""
+        """List the messages about all counts, list of str."""
         return [
             f"{number:,} {what}; the first is {where}"
             for what, (number, where) in self._counts.items()
         ]
 
     def tell(self):
-        """Warn of all counts, once."""
+        """Issue a warning for each count, then reset the counts."""
         for line in self.lines():
             warnings.warn(f"{self.place}: {line}", stacklevel=3)
         self._counts.clear()
 
 
 def without_marks(lines, counted):
-    """Lines without the byte order marks of joined files.
+    """Yield lines without the byte order marks of joined files.
 
     Args:
         lines: iterable of str.

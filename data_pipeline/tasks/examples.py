@@ -1,7 +1,7 @@
-"""Specifications and examples of tasks, before any tokenizer.
+"""Specifications and examples of fine-tuning tasks, as text.
 
-The field `where` of an example is its place in the data, such as "train.tsv,
-row 17", for messages. Labels stay as written in the file.
+The field `where` of an example is its place in the data for messages, such as
+"train.tsv, row 17". Labels are stored as in the file.
 """
 
 import dataclasses
@@ -21,9 +21,9 @@ KINDS = (
     "ranking",
     "sequence_to_sequence",
 )
-# Unicode categories of characters that cannot be seen.
+# Unicode categories of invisible characters.
 _UNSEEN = ("Cc", "Cf", "Me", "Mn", "Zl", "Zp", "Zs")
-# The first metric decides which weights of a run are the best.
+# The first metric selects the best weights of a run.
 NUMBER_METRICS = (
     "pearson",
     "spearman",
@@ -35,35 +35,38 @@ NUMBER_METRICS = (
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """Specification of a task.
+    """Specification of a fine-tuning task: files, columns, labels, metrics.
 
     Args:
         name: str.
-        kind: str, one of KINDS.
-        reader: str, the layout of its files: "table", "review_directory",
-            "race", "dream", "squad", "conll", "ranking", "pairs" or "emails".
-        files: dict of split to a tuple of file names, first choice first; of
-            folders for "race", "review_directory", "emails"; for "pairs" also
-            the beginning of the names of two parallel files.
+        kind: str, one of `KINDS`.
+        reader: str, layout of the files: "table", "review_directory", "race",
+            "dream", "squad", "conll", "ranking", "pairs" or "emails".
+        files: dict of split to a tuple of file names, the preferred name first.
+            For "race", "review_directory" and "emails" the names are folders.
+            For "pairs" a name may also be the common beginning of the names of
+            two parallel files.
         columns: dict of role ("text", "text_pair", "label", "id" and so on) to
-            a tuple of candidates, first choice first: a name in the header, an
-            index from 0 for files without a header, or a tuple of these, to
-            join their texts by a blank.
+            a tuple of candidates, the preferred candidate first. A candidate is
+            a name in the header, an index from 0 for files without a header, or
+            a tuple of these. The texts of a tuple's columns are joined by a
+            blank.
         optional: tuple of roles that a file may lack. The label is always
             optional in a test split.
-        labels: tuple of str as written in the files, in the order of the
-            classes, or None to read them from the data.
-        metrics: tuple of str, the main one first.
+        labels: tuple of str as in the files, in the order of the classes, or
+            None to read the labels from the data.
+        metrics: tuple of str, the main metric first.
         sequence_length: int, default number of tokens.
-        folder: str, name of the published folder, or None for tasks of your
-            own files.
-        table_format: "tsv" (not quoted), "csv" (quoted), or None to infer it
-            from the file name.
-        skips_incomplete: bool, whether rows with too few fields, as in some
-            published files, are left out with a warning, or refused.
-        escapes: tuple of (written, meant), replaced in texts.
+        folder: str, name of the published folder, or None for tasks with the
+            user's own files.
+        table_format: "tsv" (not quoted), "csv" (quoted), or None if the file
+            name determines the format.
+        skips_incomplete: bool, whether to skip rows with too few fields, with a
+            warning. Some published files have such rows. If False, such rows
+            are refused.
+        escapes: tuple of pairs (written, meant), to replace in texts.
         converts_tags: bool, whether IOB1 tags are converted to BIO.
-        tfds: str, the name in TensorFlow Datasets, or None.
+        tfds: str, name of the task in TensorFlow Datasets, or None.
         description: str, one line, for `xlnet finetune --help`.
     """
 
@@ -86,12 +89,12 @@ class TaskSpec:
 
 
 def splits_named(ending):
-    """Files named after their split, such as train.tsv, dict of tuples."""
+    """Return file names such as train.tsv, dict of split to tuple."""
     return {split: (split + ending,) for split in ("train", "dev", "test")}
 
 
 def own_splits(endings):
-    """Usual names for your own files, dict of split to tuple of str."""
+    """Return the usual names of a user's own files, dict of split to tuple."""
     names = {
         "train": ("train",),
         "dev": ("dev", "valid", "validation", "val"),
@@ -104,7 +107,7 @@ def own_splits(endings):
 
 
 class TextExample(typing.NamedTuple):
-    """Text or pair of texts, with a class, several classes or a number."""
+    """Text or pair of texts. The label is a class, several or a number."""
 
     id: str
     text: str
@@ -114,22 +117,22 @@ class TextExample(typing.NamedTuple):
 
 
 class ChoiceExample(typing.NamedTuple):
-    """Question about a context, its options and the index of the answer."""
+    """Question about a context, with options and the answer's index."""
 
     id: str
     context: str
     question: str
     options: tuple[str, ...]
     answer: int | None = None
-    group: str = ""  # such as RACE's "middle" and "high"
+    group: str = ""  # such as "high" in RACE
     where: str = ""
 
 
 def has_text(answer):
-    """Whether the text of an answer has a visible character.
+    """Whether the text of an answer has a visible character, bool.
 
-    Blanks, control and format characters, and marks without a letter are no
-    text: the cleaning drops them, so no span can consist of them alone.
+    Blanks, control and format characters, and marks without a letter do not
+    count. The cleaning removes them, so a span cannot consist of them.
 
     Args:
         answer: str.
@@ -138,14 +141,14 @@ def has_text(answer):
 
 
 class Answer(typing.NamedTuple):
-    """Span of a context: its text and its offset in characters."""
+    """Span of a context: the text and the offset in characters."""
 
     text: str
     start: int
 
 
 class QuestionExample(typing.NamedTuple):
-    """Question about a context, and its answers, if any."""
+    """Question about a context, with its answers, if it has any."""
 
     id: str
     context: str
@@ -157,14 +160,14 @@ class QuestionExample(typing.NamedTuple):
 
     @property
     def true_answers(self):
-        """Answers with a text; none if the question is impossible."""
+        """Answers with a text, tuple; empty if the question is impossible."""
         if self.is_impossible:
             return ()
         return tuple(one for one in self.answers if has_text(one.text))
 
 
 class TokensExample(typing.NamedTuple):
-    """Words of a sentence, and a tag for each, such as "B-person"."""
+    """Words of a sentence, with a tag such as "B-person" for each word."""
 
     id: str
     words: tuple[str, ...]
@@ -184,7 +187,7 @@ class RankingExample(typing.NamedTuple):
 
 
 class PairExample(typing.NamedTuple):
-    """Source text, and the target text to generate from it."""
+    """Source text, and the target text to generate from the source."""
 
     id: str
     source: str
@@ -193,7 +196,7 @@ class PairExample(typing.NamedTuple):
 
 
 def digest_of_examples(splits):
-    """Short digest of the examples of splits, from any source.
+    """Compute a short digest of the examples of several splits.
 
     Args:
         splits: dict of str to a list of examples.

@@ -1,4 +1,4 @@
-"""Files, columns and labels of GLUE's tasks; `tables` reads the rows."""
+"""Specifications of GLUE's tasks: files, columns and labels."""
 
 from data_pipeline.tasks.examples import NUMBER_METRICS
 from data_pipeline.tasks.examples import TaskSpec
@@ -6,7 +6,10 @@ from data_pipeline.tasks.examples import splits_named
 
 
 def _glue(name, folder, texts, label, description, **changes):
-    """TaskSpec of GLUE: unquoted .tsv with a header, tests without labels."""
+    """Make the TaskSpec of a GLUE task.
+
+    The files are unquoted .tsv with a header, and tests have no labels.
+    """
     roles = ("text", "text_pair")[: len(texts)]
     settings = {
         "kind": "classification",
@@ -82,7 +85,8 @@ GLUE_TASKS = (
         "how much alike two sentences are, 0 to 5",
         kind="regression",
         files=_STSB_FILES,
-        # Names for GLUE's files, indices for files of the STS benchmark.
+        # GLUE's files have column names; files of the STS benchmark have
+        # indices.
         columns={
             "text": ("sentence1", 5),
             "text_pair": ("sentence2", 6),

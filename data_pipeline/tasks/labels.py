@@ -1,4 +1,4 @@
-"""Classes of tasks, and of their examples."""
+"""Classes of tasks, and checks of the labels of examples."""
 
 import collections
 import math
@@ -12,8 +12,8 @@ _OF_EXAMPLE = {
     "multi_label": lambda example: example.label,
     "token_classification": lambda example: example.tags,
 }
-# Marks of a missing label: in SNLI and other published sets, in Hugging Face's
-# `datasets`, and from tools that write missing values.
+# Labels that mark a missing label, as in SNLI and other published sets, in
+# Hugging Face's `datasets`, and from tools for tables.
 _UNKNOWN = "-1"
 _NOT_AGREED = "-"
 _MISSING = ("nan", "NaN", "null", "NULL", NO_CLASS, "\\N")
@@ -23,7 +23,7 @@ _MOST_SHOWN = 5
 
 
 def labels_of(task, examples):
-    """Classes of a task, or else of its examples.
+    """Return the classes of a task, or find the classes of its examples.
 
     Args:
         task: TaskSpec.
@@ -36,7 +36,7 @@ def labels_of(task, examples):
     if of_example is None or task.labels is not None:
         return task.labels if of_example else None
     labels = {str(label) for x in examples for label in of_example(x)}
-    # The tag "O" first; numbers in numerical order.
+    # The tag "O" comes first. Numbers are in numerical order.
     return tuple(
         sorted(
             labels,
@@ -46,15 +46,16 @@ def labels_of(task, examples):
 
 
 def check_known(kind, examples, labels):
-    """Refuse examples of a class that a model lacks.
+    """Refuse examples whose class a model lacks.
 
     Args:
-        kind: str, of a TaskSpec.
-        examples: list of examples, some perhaps without a label.
-        labels: sequence of str.
+        kind: str, kind of a TaskSpec.
+        examples: list of examples. Some may lack a label.
+        labels: sequence of str, the classes of the model.
 
     Raises:
-        ValueError: with the first such example.
+        ValueError: an example has another class. The message names the first
+            such example.
     """
     known = set(map(str, labels))
     of_example = _OF_EXAMPLE.get(kind, lambda example: ())
@@ -70,10 +71,10 @@ def check_known(kind, examples, labels):
 
 
 def unlabelled_marks(labels, known):
-    """Labels that mean a missing label.
+    """Find the labels that mark a missing label.
 
-    "-1" is a class beside other negative numbers, or if all others are 0 and 1:
-    a sentiment, the side of a plane. "-" is a class beside "+".
+    "-1" is a class if there are other negative numbers, or if all other labels
+    are 0 and 1, as for sentiments. "-" is a class if there is a "+".
 
     Args:
         labels: set of str, all labels of a file.
@@ -95,7 +96,7 @@ def unlabelled_marks(labels, known):
 
 
 def may_be_no_class(labels):
-    """Label that is a class but may mean a missing label, or None.
+    """Find a class that may mark a missing label, str or None.
 
     Args:
         labels: set of str, classes of a file.
@@ -104,18 +105,18 @@ def may_be_no_class(labels):
 
 
 def look_alikes(kind, examples):
-    """Warnings of classes that are probably one class in several spellings.
+    """Write warnings about classes that are probably spellings of one class.
 
-    They differ only in case, blanks, or the form of a character or number:
-    "pos" and "Pos", "7" and "007", "café" with one character or two for its
-    last letter.
+    Such classes differ only in case, in blanks, or in the form of a character
+    or number. Examples are "pos" and "Pos", "7" and "007", and "café" with its
+    last letter as one or two characters.
 
     Args:
-        kind: str, of a TaskSpec.
+        kind: str, kind of a TaskSpec.
         examples: list of examples.
 
     Returns:
-        list of str.
+        list of str, the warnings.
     """
     of_example = _OF_EXAMPLE.get(kind, lambda example: ())
     counts, places = collections.Counter(), {}
@@ -137,13 +138,13 @@ def look_alikes(kind, examples):
 
 
 def ascii_if_odd(label):
-    """Class in quotes, in ASCII if its characters are not plain, str."""
+    """Quote a class, with escapes if its characters are not plain."""
     is_plain = unicodedata.is_normalized("NFKC", label) and label.isprintable()
     return repr(label) if is_plain else ascii(label)
 
 
 def _folded(label):
-    """Text or number that is equal for labels that look alike."""
+    """Convert a label to a text or number that look-alikes share."""
     text = unicodedata.normalize("NFKC", label).casefold()
     text = "".join(x for x in text if unicodedata.category(x) != "Cf").strip()
     if re.fullmatch(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", text):

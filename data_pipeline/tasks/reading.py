@@ -1,6 +1,6 @@
-"""Examples of a task, from files in their published layout.
+"""Reading of a task's examples from files in their published layout.
 
-A path is a directory, an archive (read in place) or a single file.
+A path is a directory, an archive, which is not unpacked, or a single file.
 `read_task` reads a task with its splits.
 """
 
@@ -50,25 +50,26 @@ READERS = {
     "pairs": pairs.read_examples,
     "emails": pairs.read_emails,
 }
-# Readers of tasks whose splits are folders, not files.
+# Readers of tasks whose splits are folders instead of files.
 _FOLDER_READERS = ("race", "review_directory", "emails")
 _HELD_OUT = ("dev", "dev_mismatched")
 
 
 @dataclasses.dataclass
 class Split:
-    """Split of a task that was found; its table is open, to be read once.
+    """Split of a task with an open table, which can be read once.
 
     Attributes:
         task: TaskSpec.
-        name: str, "train", "dev" or "test" and so on.
-        tree: Tree that holds the split.
-        path: str, its file or folder in the tree.
-        columns: dict of role to str, columns to read, see `parse_columns`.
-        guessed: dict, the entries of `columns` that were guessed.
-        table: Table, or None for other layouts.
-        known: tuple of str, classes of the training examples, or None.
-        counted: Counted, of the table or of another layout.
+        name: str, such as "train", "dev" or "test".
+        tree: Tree with the files of the split.
+        path: str, the split's file or folder in the tree.
+        columns: dict of role to str, the columns to read, see `parse_columns`.
+        guessed: dict, the guessed entries of `columns`.
+        table: Table, or None for a layout without a table.
+        known: tuple of str, classes of the training examples, or None if
+            unknown.
+        counted: Counted, the skipped or changed values of the split.
     """
 
     task: TaskSpec
@@ -89,7 +90,7 @@ class Split:
 
     @property
     def place(self):
-        """Path for messages, str."""
+        """Full path of the file or folder, for messages, str."""
         return self.tree.place(self.path)
 
     @property
@@ -99,20 +100,20 @@ class Split:
 
     @property
     def is_test(self):
-        """Whether labels may be missing."""
+        """Whether the split may lack labels, bool."""
         return self.name.startswith("test")
 
     def where(self, row):
-        """Place of a row's example, for messages, str."""
+        """Describe the place of an example for messages, str."""
         return f"{self.file}, row {row}"
 
     def rows(self):
-        """Yield the rows of the table, as `Columns.rows`."""
+        """Yield the rows of the table, see `Columns.rows`."""
         columns = Columns(self.table, self.task, self.columns, self.is_test)
         return columns.rows()
 
     def examples(self):
-        """Read the examples, as `read_examples`."""
+        """Read the examples of the split, see `read_examples`."""
         examples = READERS[self.task.reader](self)
         if not examples:
             why = "".join(f" {line}." for line in self.counted.lines())
@@ -129,26 +130,28 @@ def read_examples(
 ) -> list:
     """Read the examples of a split of a task.
 
-    Warnings count the rows that are left out or look wrong.
+    Warnings count the rows that are skipped or look wrong.
 
     Args:
         task: str or TaskSpec.
-        path: str or path-like: a directory in the published layout (the folder
-            of the task or its parent), an archive of it (.zip, .tar, .tar.gz,
-            .tar.xz), or a single file (perhaps .gz, .bz2 or .xz), which is
-            read as the split whatever its name is; locally or in a bucket.
-        split: "train", "dev" or "test"; for MNLI also "dev_mismatched" and
+        path: str or path-like, local or in a bucket. The path is a directory in
+            the published layout (the folder of the task or its parent), an
+            archive of such a directory (.zip, .tar, .tar.gz, .tar.xz), or a
+            single file. A single file may be compressed (.gz, .bz2, .xz). A
+            single file is read as the split, whatever its name is.
+        split: "train", "dev" or "test". For MNLI also "dev_mismatched" or
             "test_mismatched". Only test splits may lack labels.
-        columns: columns to read, "text=review,label=stars" or a dict, see
-            `data_pipeline.tasks.columns.parse_columns`; None: usual names.
+        columns: the columns to read, as a str such as "text=review,label=stars"
+            or a dict, see `data_pipeline.tasks.columns.parse_columns`. Default
+            None: columns with usual names.
 
     Returns:
         list of examples, see `data_pipeline.tasks.examples`.
 
     Raises:
         FileNotFoundError: `path` does not exist or lacks the split.
-        ValueError: the task, split or a column is unknown, or a file is
-            wrong; the message names the file and the row.
+        ValueError: the task, the split or a column is unknown, or a file is not
+            valid. The message names the file and the row.
 
     Example:
 
@@ -164,26 +167,27 @@ def read_examples(
 
 
 def _read(task, path, split, columns, labels=None):
-    """Examples of a split; `labels` are the training examples' classes."""
+    """Read the examples of a split. `labels` are the known classes or None."""
     return _open(task, path, split, columns, labels).examples()
 
 
 def read_texts(path, columns=None):
-    """Read the texts of a table, ignoring its other columns.
+    """Read the texts of a table and ignore all other columns.
 
     Args:
-        path: str or path-like, a file as in `read_examples`.
-        columns: as in `read_examples`, of the roles "text" and "id"; columns
-            that are not given and have no usual name are guessed.
+        path: str or path-like, a single file, see `read_examples`.
+        columns: see `read_examples`, for the roles "text" and "id". A column
+            that is not given and has no usual name is guessed.
 
     Returns:
-        (texts, guessed): list of str, and a dict of role to column, str, for
-        the guessed columns.
+        tuple of the texts, list of str, and the guessed columns, dict of role
+        to column name.
 
     Raises:
         FileNotFoundError: `path` does not exist.
-        ValueError: the file is wrong, its column of texts is unclear, or it
-            has pairs of texts and `columns` choose none of them.
+        ValueError: the file is not valid, the column with the texts is unclear,
+            or the file has pairs of texts and `columns` does not choose a
+            column.
     """
     task = find_task("classification")
     roles = {role: task.columns[role] for role in ("text", "id")}
@@ -208,7 +212,7 @@ def read_texts(path, columns=None):
 
 
 def _only_table(tree):
-    """The file of a tree, or the only table of an archive."""
+    """Find the single file of a tree, or the only table of an archive."""
     if tree.is_file:
         return tree.file
     if as_path(tree.path).is_dir():
@@ -228,10 +232,10 @@ def _only_table(tree):
 
 
 def is_file(path):
-    """Whether a path is a single file, not a directory or an archive.
+    """Whether a path is a single file instead of a directory or archive.
 
     Args:
-        path: as in `read_examples`.
+        path: see `read_examples`.
 
     Raises:
         FileNotFoundError: `path` does not exist.
@@ -245,13 +249,13 @@ def find_split(task, path, split, columns=None):
 
     Args:
         task: str or TaskSpec.
-        path: as in `read_examples`. A single file is the "train" split only.
+        path: see `read_examples`. A single file has only the split "train".
         split: str.
-        columns: as in `read_examples`.
+        columns: see `read_examples`.
 
     Returns:
-        str, the path of the file or folder (in an archive: the path of the
-        archive and the name inside), or None without this split.
+        str, path of the file or folder, or None if the split is missing. For an
+        archive, the path of the archive and the name inside it.
 
     Raises:
         FileNotFoundError: `path` does not exist.
@@ -269,23 +273,25 @@ def find_split(task, path, split, columns=None):
 def find_columns(
     task, path, split, columns=None, run_columns=None, labels=None
 ):
-    """Open a split and find its columns; guess those without a usual name.
+    """Open a split and find its columns.
 
     Args:
         task: str or TaskSpec.
-        path: as in `read_examples`. A single file is any split.
+        path: see `read_examples`. A single file is read as any split.
         split: str.
-        columns: as in `read_examples`; columns that are given are not guessed.
-        run_columns: dict of role to column that a run read, or None. They fill
-            in columns that are not given, if the split has them.
-        labels: sequence of str, classes of the model, or None.
+        columns: see `read_examples`. A column that is not given and has no
+            usual name is guessed.
+        run_columns: dict of role to column name, the columns of an earlier run,
+            or None. They replace columns that are not given, if the split has
+            them.
+        labels: sequence of str, the classes of the model, or None.
 
     Returns:
-        Split, with its columns; `examples` reads it.
+        Split with its columns. Its method `examples` reads the examples.
 
     Raises:
         FileNotFoundError: `path` does not exist or lacks the split.
-        ValueError: `columns` or a file is wrong.
+        ValueError: `columns` or a file is not valid.
     """
     task = find_task(task)
     given = parse_columns(task, columns)
@@ -314,7 +320,7 @@ def find_columns(
 
 
 def _open(task, path, split, columns, labels=None):
-    """Split of `_opened`; FileNotFoundError if there is none."""
+    """Open a split; raise FileNotFoundError if it is missing."""
     opened = _opened(task, open_tree(path), split, columns, labels)
     if opened is None:
         raise FileNotFoundError(_not_there(task, path, split))
@@ -322,17 +328,17 @@ def _open(task, path, split, columns, labels=None):
 
 
 def _opened(task, tree, split, columns, labels):
-    """Open a split, or a single file as this split.
+    """Open a split, or a single file as the split.
 
     Args:
         task: TaskSpec.
         tree: Tree.
         split: str.
-        columns: dict of `parse_columns`.
-        labels: tuple of str, the known classes, or None.
+        columns: dict from `parse_columns`.
+        labels: tuple of str, the known classes, or None for any class.
 
     Returns:
-        Split, or None.
+        Split, or None if the split is missing.
     """
     _check_split(split)
     path = _find(task, tree, split, columns)
@@ -348,7 +354,7 @@ def _opened(task, tree, split, columns, labels):
 
 
 def _find(task, tree, split, columns):
-    """Name of the file or folder of a split in a tree, or None."""
+    """Find the file or folder of a split in a tree, str or None."""
     if tree.is_file:
         return None if task.reader in _FOLDER_READERS else tree.file
 
@@ -394,24 +400,24 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
     """Read the training and evaluation examples of a task.
 
     Args:
-        name: str, of the task.
-        path: str, of its files; None reads TensorFlow Datasets.
+        name: str, name of the task.
+        path: str, path of the files, or None to read the task from TensorFlow
+            Datasets.
         evaluation: str, a file to evaluate on, or a directory or archive with a
-            dev or a test split (dev first); None: the dev split of `path`, or
-            else held-out training examples.
-        columns: str or None, such as "text=review,label=stars". In your own
-            tables, columns that are not given and have no usual name are
-            guessed.
-        fraction: float, share of training examples to hold out if there is no
-            dev split.
-        seed: int, selects the held-out examples.
+            dev or test split (the dev split has precedence). Default None: the
+            dev split of `path`, or held-out training examples if it is missing.
+        columns: str such as "text=review,label=stars", or None. In a user's own
+            tables, a column that is not given and has no usual name is guessed.
+        fraction: float, share of the training examples to hold out if there is
+            no dev split.
+        seed: int, seed of the choice of held-out examples.
 
     Returns:
         TaskData.
 
     Raises:
-        FileNotFoundError, ValueError, RuntimeError: files are missing or
-            wrong, or TensorFlow Datasets cannot provide the task.
+        FileNotFoundError, ValueError, RuntimeError: files are missing or not
+            valid, or TensorFlow Datasets cannot provide the task.
     """
     task, guessed = find_task(name), {}
     if path is not None:
@@ -426,10 +432,11 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
     else:
         columns = parse_columns(task, columns)
         train = read_by_name(task, "train")
-    # Before the split: a class may have a single example.
+    # Find the classes before holding out examples: a class may have only one
+    # example.
     labels = labels_of(task, train)
     _warn_of_labels(task, train, labels)
-    if task.kind == "multi_label":  # a name may hold the separator
+    if task.kind == "multi_label":  # do not split known names
         task = dataclasses.replace(task, labels=labels)
     if evaluation is not None:
         splits = _to_evaluate(task, evaluation, columns, labels)
@@ -448,7 +455,7 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
 
 
 def _warn_of_labels(task, examples, labels):
-    """Warn of labels that are probably mistakes."""
+    """Warn if labels are probably wrong."""
     if not labels or task.labels is not None:
         return
     for message in look_alikes(task.kind, examples):
@@ -477,19 +484,19 @@ def _warn_of_labels(task, examples, labels):
 
 
 def read_unlabelled(task, path, columns=None, labels=None):
-    """Read examples to predict, which may lack labels.
+    """Read examples for prediction, which may lack labels.
 
     Args:
         task: TaskSpec.
         path: str, a file in the format of the task.
-        columns: str or None.
+        columns: str or None, see `read_examples`.
         labels: tuple of str, the known classes, or None (default) for any.
 
     Returns:
         list of examples.
 
     Raises:
-        ValueError: an example has an unknown label; or as `read_examples`.
+        ValueError: an example has an unknown label, or see `read_examples`.
     """
     given = parse_columns(task, columns)
     examples = _read(task, path, "test", given, labels)
@@ -499,7 +506,7 @@ def read_unlabelled(task, path, columns=None, labels=None):
 
 
 def _held_out(task, path, columns, labels):
-    """Examples of the dev splits at a path, dict of split to list."""
+    """Read the examples of the dev splits, dict of split to list."""
     given = parse_columns(task, columns)
     return {
         split: _read(task, path, split, given, labels)
@@ -509,9 +516,9 @@ def _held_out(task, path, columns, labels):
 
 
 def _to_evaluate(task, path, columns, labels):
-    """Examples of an evaluation path, dict of split to list."""
+    """Read the examples of an evaluation path, dict of split to list."""
     given = parse_columns(task, columns)
-    if is_file(path):  # read as any split
+    if is_file(path):  # a file counts as a dev split
         return {"dev": _read(task, path, "train", given, labels)}
     splits = _held_out(task, path, columns, labels)
     if not splits and find_split(task, path, "test", columns):
@@ -532,7 +539,7 @@ def _to_evaluate(task, path, columns, labels):
 
 
 def is_labelled(example):
-    """Whether an example has its label, answer, tags, relevance or target."""
+    """Whether an example has a label, answer, tags, relevance or target."""
     if isinstance(example, QuestionExample):
         return bool(example.answers) or example.is_impossible
     return not any(

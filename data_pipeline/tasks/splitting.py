@@ -1,8 +1,9 @@
-"""Split of a list of examples into training and held-out examples.
+"""Division of examples into training and held-out examples.
 
-Groups are never split: all questions about a text, all documents of a query,
-all copies of a text, pair or sentence. The questions about an article of SQuAD
-also stay together, if about the requested share can still be held out.
+Groups of related examples stay together: all questions about a text, all
+documents of a query, all copies of a text, pair or sentence. The questions
+about an article of SQuAD also stay together, unless the held-out share would
+then be far from the requested share.
 """
 
 import random
@@ -17,28 +18,29 @@ from data_pipeline.tasks.examples import TokensExample
 
 
 def hold_out(examples, fraction, seed):
-    """Split examples into training and held-out examples.
+    """Divide examples into training and held-out examples.
 
-    For texts with classes, every class has the same held-out share. A class
-    with two examples has at least one held out, unless they are copies of one
-    text, and keeps at least one for training.
+    For texts with classes, the same share of every class is held out. A class
+    with two or more examples has at least one training example and one held-out
+    example, unless all its examples are copies of one text.
 
-    Groups that would exceed the share are skipped. If whole articles make the
-    share less than half as large or more than half too large, articles above
-    the share are split into the questions about each of their texts. A warning
-    gives the share if it is still not within a factor of two.
+    Groups that would exceed the share are not held out. If whole articles miss
+    the requested share by more than half, large articles are divided by the
+    texts of their questions. A warning reports a share that is still not within
+    a factor of two.
 
     Args:
-        examples: list of examples, all of one kind.
-        fraction: float in (0, 1), share to hold out; at least one group is
-            held out, and one stays for training.
-        seed: int; it determines the result.
+        examples: list of examples of the same kind.
+        fraction: float in (0, 1), share to hold out. At least one group is held
+            out, and at least one group is kept for training.
+        seed: int, seed of the choice. The same seed gives the same result.
 
     Returns:
-        tuple (train, held out) of lists, in the order of `examples`.
+        tuple of two lists, the training and the held-out examples, in the order
+        of `examples`.
 
     Raises:
-        ValueError: `fraction` is out of range, or there is only one group.
+        ValueError: `fraction` is out of its range, or there is only one group.
     """
     if not 0 < fraction < 1:
         raise ValueError(
@@ -67,7 +69,7 @@ def hold_out(examples, fraction, seed):
             f"article or query). Received: {len(examples)} examples. Give "
             "others to evaluate on: --eval-data FILE."
         )
-    # One example of each class is held out, for any share.
+    # One example of each class is held out, even if this exceeds the share.
     most = 2 * max(wanted, len(set().union(*classes)))
     if not wanted / 2 <= len(chosen) <= most:
         warnings.warn(
@@ -84,7 +86,7 @@ def hold_out(examples, fraction, seed):
 
 
 def _grouped(examples, indices, key):
-    """Lists of the indices whose examples have the same key."""
+    """Group indices by the key of their examples, list of lists."""
     groups = {}
     for index in indices:
         groups.setdefault(key(examples[index]), []).append(index)
@@ -92,13 +94,13 @@ def _grouped(examples, indices, key):
 
 
 def _choose(groups, classes, fraction, seed):
-    """Choose whole groups with a share of every class; return their indices.
+    """Choose whole groups with a share of every class; return a set of indices.
 
     Args:
         groups: list of lists of indices.
-        classes: list of the tuples of classes of each example.
-        fraction: float, the share.
-        seed: int.
+        classes: list of tuple of str, the classes of each example.
+        fraction: float, share to hold out.
+        seed: int, seed of the choice.
     """
     order = list(groups)
     random.Random(seed).shuffle(order)
@@ -116,7 +118,7 @@ def _choose(groups, classes, fraction, seed):
     sizes, taken = dict(left), set()
 
     def take(place):
-        """Hold out a group, unless a class would lose all training examples."""
+        """Hold out a group unless a class would lose all training examples."""
         class_counts = counts[place]
         if place in taken or any(left[x] <= n for x, n in class_counts.items()):
             return
@@ -126,21 +128,21 @@ def _choose(groups, classes, fraction, seed):
             held[name] += count
 
     def fits(place, name):
-        """Whether a group fits: not too many examples of other classes."""
+        """Whether a group has few enough examples of other classes, bool."""
         return all(
             x == name or n == 1 or held[x] + n <= fraction * sizes[x]
             for x, n in counts[place].items()
         )
 
-    # Rare classes first: their few groups must not be used up.
+    # Begin with rare classes, before larger classes use up their few groups.
     for name in sorted(sizes, key=lambda x: (sizes[x], x)):
         wanted = fraction * sizes[name]
         for place in with_class[name]:
             if held[name] + counts[place][name] <= wanted and fits(place, name):
                 take(place)
-        # Then the smallest group, if this comes nearer to the wanted number:
-        # by the difference or, below half, by the ratio. It always does if
-        # no group was taken.
+        # Then add small groups while this brings the number closer to the
+        # wanted number. Closeness means the difference, or the ratio if the
+        # number is below half. The first group is always closer.
         for place in sorted(with_class[name], key=lambda x: len(order[x])):
             now, then = held[name], held[name] + counts[place][name]
             is_nearer = now + then <= 2 * wanted or (
@@ -158,7 +160,7 @@ def _has_class(example):
 
 
 def _classes(example):
-    """Classes of an example, tuple; having none counts as a class too."""
+    """Classes of an example, tuple. Having no class counts as a class."""
     label = example.label
     return (label,) if isinstance(label, str) else label or ("",)
 

@@ -1,14 +1,19 @@
-"""Tables: TSV, CSV, JSON lines, Parquet and Arrow, each row read once.
+"""Reading of tables: TSV, CSV, JSON lines, Parquet and Arrow.
 
-A .tsv (or .txt) is split at tabs and never quoted, as in GLUE. A .csv is
-separated by commas, or by semicolons or tabs if all its first rows are. It
-quotes texts with the separator, a quote or a line break; blanks behind a comma
-do not count. A .jsonl, .json, .jsonlines or .ndjson has an object per line, or
-is a list of objects. A .parquet, .arrow or .feather, or the state.json of a
-data set saved by Hugging Face's `datasets`, has the same values as such lines.
+Each row can be read once. The suffix of the file determines the format:
 
-A "row" is the line of the file, from 1, where an example begins; in columnar
-files it is the row.
+- .tsv or .txt: tabs separate the fields, and quotes are part of the text, as in
+  GLUE.
+- .csv: commas separate the fields, or semicolons or tabs if all of the first
+  rows have them. A text with the separator, a quote or a line break must be
+  quoted. Blanks after a comma are ignored.
+- .jsonl, .json, .jsonlines or .ndjson: one object per line, or a list of
+  objects.
+- .parquet, .arrow, .feather, or the state.json of a data set that Hugging
+  Face's `datasets` saved: the same values as in JSON lines.
+
+A row number is the number of the line where an example begins, from 1. In
+columnar files it is the number of the row.
 """
 
 import collections
@@ -32,7 +37,8 @@ from data_pipeline.text.rows import long_fields
 from data_pipeline.text.rows import separator_line
 
 JSON_ENDINGS = (".jsonl", ".json", ".jsonlines", ".ndjson")
-# Endings of your own tables, first choice first; the last is a saved data set.
+# Suffixes of a user's own tables, the preferred suffix first. The last entry is
+# the file of a saved data set.
 TABLE_ENDINGS = (
     *(".tsv", ".csv", *JSON_ENDINGS),
     *columnar.ENDINGS,
@@ -41,33 +47,33 @@ TABLE_ENDINGS = (
 
 _FIELD_CHARACTERS = 1 << 30
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-_SEPARATOR_ROWS = 20  # rows that decide the separator
-# Older versions of `datasets` append a digest to the number.
+_SEPARATOR_ROWS = 20  # first rows for the separator
+# Older versions of `datasets` add a digest after the number of files.
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})(-[0-9a-f]+)?(\.\w+)")
 
 
 class Table:
-    """Rows of a table, in order, each given once.
+    """Iterator of the rows of a table.
 
     Args:
-        place: str, its path for messages.
-        rows: iterable of (row, cells): int, and a list of str, or a dict of
-            values by column name.
-        names: list of str, all keys of the dicts, if the first dict may lack
-            some; or None (default).
-        counted: Counted that `rows` share, or None (default).
+        place: str, path of the table, for messages.
+        rows: iterable of tuple of row number, int, and cells, a list of str or
+            a dict of column names to values.
+        names: list of str, the keys of all dicts, or None (default) if the
+            first dict has all keys.
+        counted: Counted that the reader of `rows` uses, or None (default).
 
     Attributes:
         place: str.
-        is_named: bool, whether rows are dicts. Else the first row may have the
-            names of the columns.
-        keys: list of the keys of a row's values: names, or indices.
+        is_named: bool, whether rows are dicts. Otherwise the first row may be a
+            header.
+        keys: list of the keys of a row: names or indices.
         names: list of str, the keys of dicts or the cells of the first row,
-            without blanks around them.
-        counted: Counted, for rows that readers leave out.
+            without surrounding blanks.
+        counted: Counted, for the rows that readers skip.
 
     Raises:
-        ValueError: there is no row, or `rows` raise it.
+        ValueError: the table has no rows, or `rows` raises a ValueError.
     """
 
     def __init__(self, place, rows, names=None, counted=None):
@@ -87,7 +93,10 @@ class Table:
             self._rows = itertools.filterfalse(_is_blank, self._rows)
 
     def head(self, count):
-        """Cells of at most `count` first rows; iteration yields them again."""
+        """Return the cells of at most `count` first rows.
+
+        Iteration yields these rows again.
+        """
         missing = count - len(self._head)
         self._head += itertools.islice(self._rows, max(0, missing))
         return [cells for _, cells in itertools.islice(self._head, count)]
@@ -106,19 +115,19 @@ def _is_blank(row):
 
 
 def open_table(tree, name, task):
-    """Open a table.
+    """Open the table in a file.
 
     Args:
         tree: archives.Tree.
-        name: str, the file.
+        name: str, name of the file.
         task: TaskSpec.
 
     Returns:
         Table.
 
     Raises:
-        ValueError: the ending of the file name is unknown; or the file is
-            broken or empty. Broken later rows raise it when they are read.
+        ValueError: the suffix of the file is unknown, or the file is broken or
+            empty. A broken later row raises ValueError when it is read.
     """
     kind = _kind(tree, name, task)
     place, names = tree.place(name), None
@@ -130,25 +139,25 @@ def open_table(tree, name, task):
         rows = _text_rows(tree, name, kind, task.folder is not None, counted)
     else:
         files = _saved_files if kind == "saved" else _shards
-        # The classes of published tasks are numbers.
+        # Published tasks have numbers as classes.
         rows = _column_rows(tree, files(tree, name), not task.folder)
     return Table(place, iter(rows), names, counted)
 
 
 def find_table(tree, name, is_compressed=False):
-    """Find the file of a table, or its first file if it is divided.
+    """Find the file of a table, or the first file of a divided table.
 
     The Hugging Face Hub divides train.parquet into
     train-00000-of-00002.parquet and train-00001-of-00002.parquet.
 
     Args:
         tree: archives.Tree.
-        name: str, of the table.
-        is_compressed: bool, whether to look for a compressed file, such as
-            train.csv.gz, in its place. Default False.
+        name: str, name of the table.
+        is_compressed: bool, whether to look for a compressed file such as
+            train.csv.gz instead. Default False.
 
     Returns:
-        str or None.
+        str, or None if there is no such file.
     """
     for ending in COMPRESSED if is_compressed else ("",):
         if tree.has(name + ending):
@@ -161,7 +170,9 @@ def find_table(tree, name, is_compressed=False):
 
 
 def is_table(name):
-    """Whether a file name is a table's, perhaps a compressed one's.
+    """Whether a file name has the suffix of a table, bool.
+
+    The file may be compressed.
 
     Args:
         name: str.
@@ -170,7 +181,7 @@ def is_table(name):
 
 
 def is_json_lines(name):
-    """Whether a file name is for uncompressed JSON lines.
+    """Whether a file name has the suffix of uncompressed JSON lines, bool.
 
     Args:
         name: str.
@@ -179,12 +190,12 @@ def is_json_lines(name):
 
 
 def _kind(tree, name, task):
-    """The kind of a table: "tsv", "csv", "json", "columns" or "saved"."""
+    """Find the kind of a table: "tsv", "csv", "json", "columns" or "saved"."""
     if columnar.is_columnar(name):
         return "columns"
     folder, file = posixpath.split(name)
     if file == saved_datasets.STATE:
-        # Otherwise it is a table of this name.
+        # Other files of this name are tables.
         info = posixpath.join(folder, saved_datasets.INFO)
         return "saved" if tree.has(info) else "json"
     if task.table_format:
@@ -199,17 +210,17 @@ def _kind(tree, name, task):
 
 
 def _text_rows(tree, name, kind, is_published, counted):
-    """Rows of cells of a file of text.
+    """Read the rows of a .tsv or .csv file.
 
     Args:
         tree, name: see `open_table`.
         kind: "tsv" or "csv".
-        is_published: bool, whether the file belongs to a published task: a
-            .csv has commas, and quotes are text in a .tsv.
+        is_published: bool, whether the file belongs to a published task. In
+            such a file, commas separate a .csv, and quotes in a .tsv are text.
         counted: Counted.
 
     Yields:
-        (row, cells): int and list of str.
+        tuple of row number, int, and cells, list of str.
     """
     with tree.open_text(name, newline="\n" if kind == "tsv" else "") as file:
         lines = without_marks(file, counted)
@@ -223,7 +234,7 @@ def _text_rows(tree, name, kind, is_published, counted):
         separator = separator_line(head[0]) if head else None
         if separator is None:
             lines = itertools.chain(head, lines)
-        # A file that names its separator has quotes, for any ending.
+        # A file with a line `sep=` is quoted, for any suffix.
         if kind == "tsv" and separator is None:
             yield from _tsv_rows(lines, counted)
         else:
@@ -232,7 +243,7 @@ def _text_rows(tree, name, kind, is_published, counted):
 
 
 def _tsv_rows(lines, counted=None):
-    """Rows of a .tsv; `counted`, if given, counts fields in quotes."""
+    """Read the rows of a .tsv; count quoted fields if `counted` is given."""
     for number, line in enumerate(lines, start=1):
         cells = line.rstrip("\r\n").split("\t")
         if counted is not None and any(map(QUOTED.fullmatch, cells)):
@@ -246,9 +257,9 @@ def _tsv_rows(lines, counted=None):
 
 
 def _csv_rows(lines, place, separator, before=0):
-    """Rows of a CSV, numbered from `before` + 1.
+    """Read the rows of a CSV, numbered from `before` + 1.
 
-    If the separator is None, the first rows decide it.
+    If the separator is None, the first rows determine the separator.
     """
     with long_fields(_FIELD_CHARACTERS):
         if separator is None:
@@ -259,7 +270,8 @@ def _csv_rows(lines, place, separator, before=0):
                     f"by {_SEPARATORS[separator]}",
                     stacklevel=2,
                 )
-        # Without `strict`, a stray quote swallows the rest of the file.
+        # Without `strict`, a single wrong quote would include the rest of the
+        # file.
         reader = csv.reader(
             lines, strict=True, skipinitialspace=True, delimiter=separator
         )
@@ -278,13 +290,13 @@ def _csv_rows(lines, place, separator, before=0):
 
 
 def _separator(lines):
-    """Separator of a CSV: a comma, unless the first row has none.
+    """Find the separator of a CSV, by default a comma.
 
     Args:
         lines: iterator of str.
 
     Returns:
-        (separator, lines): str, and an iterator of all lines.
+        tuple of the separator, str, and an iterator of all lines.
     """
     *copies, lines = itertools.tee(lines, len(_SEPARATORS) + 1)
     for separator, copy in zip(_SEPARATORS, copies, strict=True):
@@ -328,7 +340,7 @@ def _checked_object(row, place, number):
 
 
 def _column_rows(tree, names, named_classes):
-    """Rows of all files of a table, numbered from the first file's."""
+    """Read the rows of all files of a table, with consecutive numbers."""
     number = 0
     for name in names:
         with tree.open(name) as file:
@@ -340,9 +352,9 @@ def _column_rows(tree, names, named_classes):
 
 
 def _shards(tree, name):
-    """Names of the files of a divided table, a list."""
+    """List the names of the files of a divided table."""
     parts = _SHARD.fullmatch(name)
-    # A file that the user named is read alone.
+    # If the user named a single file, read only this file.
     if tree.is_file or not parts:
         return [name]
     stem, _, count, digest, ending = parts.groups()
@@ -364,7 +376,7 @@ def _shards(tree, name):
 
 
 def _saved_files(tree, name):
-    """Names of the files of a saved data set, a list."""
+    """List the names of the files of a saved data set."""
     with tree.open_text(name) as file:
         state = parse_json(file.read(MOST_JSON_BYTES), tree.place(name))
     files = saved_datasets.names_of_state(state, tree.place(name))

@@ -1,4 +1,4 @@
-"""Examples of a task by their use."""
+"""Container of a task's examples, with notes for the user."""
 
 import collections
 import dataclasses
@@ -17,10 +17,10 @@ class TaskData:
         task: TaskSpec.
         labels: tuple of str, the classes in the order of the logits, or None.
         train: list of examples.
-        evaluation: dict of a split's name to its list of examples; the first
-            split decides which checkpoint is best.
-        columns: dict of role to column, for given and guessed columns.
-        guessed: dict of role to column, for guessed columns.
+        evaluation: dict of split names to lists of examples. The first split
+            selects the best checkpoint.
+        columns: dict of role to column, the given and the guessed columns.
+        guessed: dict of role to column, only the guessed columns.
         seed: int, seed of the choice of held-out examples.
     """
 
@@ -33,21 +33,21 @@ class TaskData:
     seed: int = 0
 
     def held_out(self):
-        """Evaluation splits, list of (name, list of examples)."""
+        """Evaluation splits, list of tuple of name and examples."""
         return list(self.evaluation.items())
 
     def title(self):
-        """Name of the task, its kind and the number of its classes, str."""
+        """Title with the task's name, kind and number of classes, str."""
         name, kind = self.task.name, self.task.kind
         parts = [name]
-        if kind != name.replace("-", "_"):  # tasks of your own have its name
+        if kind != name.replace("-", "_"):  # names of own tasks are kinds
             parts.append(kind)
         if self.labels:
             parts.append(_number(self.labels))
         return ", ".join(parts)
 
     def notes(self):
-        """Lines for the user: guessed columns, the classes' sizes."""
+        """Lines for the user about guessed columns and class sizes."""
         lines = []
         if self.guessed:
             classes = None if self.labels is None else _number(self.labels)
@@ -68,7 +68,7 @@ class TaskData:
         return lines
 
     def _sizes(self):
-        """Counter of training examples per class; empty without classes."""
+        """Count the training examples per class; empty without classes."""
         sizes = collections.Counter(dict.fromkeys(self.labels or (), 0))
         if self.task.kind == "multi_label":
             sizes.update(name for x in self.train for name in x.label)
@@ -80,11 +80,11 @@ class TaskData:
 
 
 def described_guess(guessed, classes=None):
-    """Guessed columns in words for the user, str.
+    """Describe the guessed columns for the user, str.
 
     Args:
         guessed: dict of role to column.
-        classes: str, remark about the label's column, or None.
+        classes: str, remark about the label column, or None.
     """
     columns = [
         f"{role} column: {column}"
@@ -95,7 +95,7 @@ def described_guess(guessed, classes=None):
 
 
 def tell_guess(guessed):
-    """Print guessed columns on standard error, if any.
+    """Print the guessed columns, if any, on standard error.
 
     Args:
         guessed: dict of role to column.

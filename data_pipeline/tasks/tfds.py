@@ -1,4 +1,4 @@
-"""Examples of published tasks that TensorFlow Datasets fetches by name."""
+"""Examples of published tasks, downloaded by TensorFlow Datasets."""
 
 from data_pipeline.base.limits import first_line
 from data_pipeline.tasks.catalog import find_task
@@ -11,21 +11,21 @@ from data_pipeline.tasks.examples import TokensExample
 
 _SPLITS = {"dev": "validation", "dev_mismatched": "validation_mismatched"}
 _DEV = {"mnli": "validation_matched", "race": "dev", "conll-2003": "dev"}
-# Names of the texts of a row, in their order in the tasks.
+# Names of a row's text fields, in the order of the tasks.
 _TEXTS = (
     *("title", "description", "text", "premise", "hypothesis"),
     *("question", "sentence", "question1", "question2"),
     *("sentence1", "sentence2"),
 )
-# Classes in the order of TensorFlow Datasets, if it differs from the task's.
+# Classes in the order of TensorFlow Datasets, for tasks with another order.
 _LABELS = {"mnli": ("entailment", "neutral", "contradiction")}
-# Retries of a download. The package's default of ten, with doubling waits,
-# takes minutes to report that there is no network.
+# Retries of a download. With the package's default of ten retries and doubled
+# waits, minutes pass before it reports that there is no network.
 _RETRIES = 4
 
 
 def check_has(task):
-    """Refuse a task that TensorFlow Datasets lacks; read nothing.
+    """Refuse a task that TensorFlow Datasets lacks, without reading data.
 
     Args:
         task: str or TaskSpec.
@@ -43,21 +43,21 @@ def check_has(task):
 
 
 def read_by_name(task, split="train"):
-    """Read the examples of a published task, downloaded on first use.
+    """Read the examples of a published task; download them on first use.
 
-    The data are kept in TFDS_DATA_DIR, by default ~/tensorflow_datasets.
+    The data is stored in TFDS_DATA_DIR, by default ~/tensorflow_datasets.
 
     Args:
         task: str or TaskSpec.
-        split: str, "train", "dev" or "dev_mismatched", a split of the task.
+        split: str, name of a split: "train", "dev" or "dev_mismatched".
 
     Returns:
         list of examples.
 
     Raises:
         ValueError: TensorFlow Datasets lacks the task.
-        RuntimeError: the package is missing, or the data are not downloaded
-            and the network fails.
+        RuntimeError: tensorflow-datasets is not installed, or the download
+            fails.
     """
     task = find_task(task)
     check_has(task)
@@ -80,14 +80,15 @@ def read_by_name(task, split="train"):
 
 
 def _rows(task, name, split):
-    """Rows of a split, list of dict of Python values."""
+    """Read the rows of a split, list of dict of Python values."""
     try:
         import tensorflow_datasets as tfds
         from tensorflow_datasets.core.download import downloader
 
         downloader.MAX_RETRIES = min(_RETRIES, downloader.MAX_RETRIES)
         rows = list(tfds.as_numpy(tfds.load(name, split=split)))
-    # The package raises many errors: of the network, archives, late imports.
+    # The package raises errors of many classes: for the network, archives and
+    # missing packages.
     except Exception as error:
         raise RuntimeError(
             f"{name} could not be fetched from TensorFlow Datasets "
@@ -142,7 +143,7 @@ def _question(task, row, index, where):
         row["context"],
         row["question"],
         tuple(map(Answer, answers["text"], answers["answer_start"])),
-        row.get("is_impossible", False),  # absent in SQuAD 1.1
+        row.get("is_impossible", False),  # missing in SQuAD 1.1
         row["title"],
         f"question {row['id']}",
     )

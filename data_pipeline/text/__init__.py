@@ -1,1 +1,1 @@
-"""Text files to documents and sentences."""
+"""Reading of text files as documents and sentences."""

@@ -1,7 +1,7 @@
-"""Rows of Parquet, Arrow and Feather files, by pyarrow.
+"""Reading of the rows of Parquet, Arrow and Feather files.
 
-Files are read some hundred rows at a time. An .arrow file has Arrow's format
-for files or its format for streams, which Hugging Face's `datasets` writes.
+pyarrow reads some hundred rows at a time. An .arrow file has Arrow's file
+format, or Arrow's stream format, which Hugging Face's `datasets` writes.
 """
 
 import contextlib
@@ -14,9 +14,9 @@ from data_pipeline.text.compression import import_pyarrow
 from data_pipeline.text.files import TextError
 
 ENDINGS = (".parquet", ".arrow", ".feather")
-# Stands for a value that is not text, such as an object or bytes.
+# Placeholder for a value that is not text, such as an object or bytes.
 NO_TEXT = object()
-# Stands for an unknown class, -1 in data sets of Hugging Face.
+# Placeholder for an unknown class, which is -1 in data sets of Hugging Face.
 NO_CLASS = "null"
 
 _ROWS_AT_ONCE = 256
@@ -24,25 +24,25 @@ _BUFFER_BYTES = 1 << 20
 
 
 def is_columnar(path):
-    """Whether a file has one of these formats by its name, bool."""
+    """Whether the name of a file has the suffix of such a table, bool."""
     return os.path.splitext(path.lower())[1] in ENDINGS
 
 
 def read_texts(file, path, field):
-    """Yield the texts of a column.
+    """Yield the texts of a column with their row numbers.
 
     Args:
         file: seekable binary file.
-        path: str, for messages.
-        field: str, the name of a column of strings; `a.b` is the field b of
-            the column a, unless a column has that name.
+        path: str, path of the file, for messages.
+        field: str, name of a column of strings. `a.b` is the field b of the
+            column a, unless a column has the name `a.b`.
 
     Yields:
-        (row, value): int from 1, and unchecked bytes of UTF-8, or None for a
-        row without a value.
+        tuple of the row's number from 1, int, and the text as bytes that may be
+        invalid UTF-8, or None for a row without a value.
 
     Raises:
-        TextError: the file is damaged, or has no such column.
+        TextError: the file is damaged or lacks the column.
         RuntimeError: pyarrow is not installed.
     """
     with _damage_named(path):
@@ -54,21 +54,21 @@ def read_texts(file, path, field):
 
 
 def read_objects(file, path, named_classes=False):
-    """Yield all rows as the values of equal lines of JSON.
+    """Yield all rows as dicts, as if read from lines of JSON.
 
     Args:
         file: seekable binary file.
-        path: str, for messages.
-        named_classes: bool, whether to name classes as Hugging Face's
-            `datasets` has written beside their numbers.
+        path: str, path of the file, for messages.
+        named_classes: bool, whether to replace class numbers by the class names
+            that Hugging Face's `datasets` stores in the file.
 
     Yields:
-        dict of a column's name to a str, number, bool or None, or a list of
-        these; or `NO_TEXT`, or bytes of a text that is not UTF-8. Dates have
-        Python's format.
+        dict of column names to values: a str, number, bool or None, or a list
+        of these. A date is a str in Python's format. An invalid UTF-8 text
+        stays bytes, and a value of any other type is `NO_TEXT`.
 
     Raises:
-        TextError, RuntimeError: as from `read_texts`.
+        TextError, RuntimeError: see `read_texts`.
     """
     with _damage_named(path):
         for batch in _batches(file, path):
@@ -92,7 +92,7 @@ def read_objects(file, path, named_classes=False):
 
 @contextlib.contextmanager
 def _damage_named(path):
-    """Context that turns errors of pyarrow into TextErrors of one line."""
+    """Context manager that converts errors of pyarrow into TextErrors."""
     pyarrow = import_pyarrow(path)
     try:
         yield
@@ -102,12 +102,12 @@ def _damage_named(path):
         pyarrow.ArrowException,
         OSError,
         ValueError,
-        MemoryError,  # for a damaged size
+        MemoryError,  # raised for a damaged size
         OverflowError,
     ) as error:
-        if getattr(error, "errno", None) is not None:  # a disk error
+        if getattr(error, "errno", None) is not None:  # an error of the disk
             raise
-        # Damaged files request more memory than they need.
+        # A damaged file may have requested far too much memory.
         pyarrow.default_memory_pool().release_unused()
         raise TextError(
             f"{path}: the file is damaged, cut short or of another kind "
@@ -116,7 +116,7 @@ def _damage_named(path):
 
 
 def _batches(file, path, field=None):
-    """Batches of few rows, with all columns or at least a field's."""
+    """Yield batches of rows, with all columns or at least the field's."""
     from pyarrow import ipc
     from pyarrow import parquet
 
@@ -151,7 +151,7 @@ def _batches(file, path, field=None):
 
 
 def _find_column(batch, field, path):
-    """Array of a field; TextError if there is none with texts."""
+    """Find the array of a text field; raise TextError if it is missing."""
     from pyarrow import compute
 
     names = batch.schema.names
@@ -182,7 +182,7 @@ def _find_column(batch, field, path):
 
 
 def _bytes_type(kind):
-    """Arrow type for the bytes of texts; None for other types."""
+    """Return the Arrow type for a text type's bytes, None for other types."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(kind):
@@ -196,7 +196,7 @@ def _bytes_type(kind):
 
 
 def _checked(column):
-    """Check every value of an array; convert texts to bytes."""
+    """Check every value of an array and convert texts to bytes."""
     import pyarrow
 
     bytes_type = _bytes_type(column.type)
@@ -211,12 +211,12 @@ def _checked(column):
 
 
 def _values(column, kind, classes=None):
-    """Values of an array, a list, see `read_objects`.
+    """Convert an array to a list of Python values, see `read_objects`.
 
     Args:
-        column: pyarrow.Array of `_checked`.
-        kind: pyarrow.DataType before `_checked`.
-        classes: list of str, names of the column's integers, perhaps inside
+        column: pyarrow.Array from `_checked`.
+        kind: pyarrow.DataType, type of the array before `_checked`.
+        classes: list of str, names for the integers of the column, also inside
             lists, or None.
     """
     from pyarrow import compute
@@ -224,7 +224,7 @@ def _values(column, kind, classes=None):
 
     if _bytes_type(kind):
         return list(map(_decoded, column.to_pylist()))
-    if types.is_dictionary(kind):  # categories of pandas
+    if types.is_dictionary(kind):  # such as categories of pandas
         return _values(column.dictionary_decode(), kind.value_type, classes)
     if types.is_list(kind) or types.is_large_list(kind):
         lengths = compute.list_value_length(column).to_pylist()
@@ -255,15 +255,15 @@ def _decoded(value):
 
 
 def _class_names(schema):
-    """Names of classes that `datasets` stores beside their numbers.
+    """Read the class names that `datasets` stores in a schema.
 
     Args:
-        schema: pyarrow.Schema, with {"info": {"features": {"label": {"_type":
-            "ClassLabel", "names": [...]}}}} in its metadata, or this inside a
-            {"_type": "Sequence", "feature": ...}.
+        schema: pyarrow.Schema. Its metadata may contain {"info": {"features":
+            {"label": {"_type": "ClassLabel", "names": [...]}}}}, where the
+            feature may be inside {"_type": "Sequence", "feature": ...}.
 
     Returns:
-        dict of the name of a column to a list of str.
+        dict of column names to lists of str, the class names.
     """
     try:
         stored = (schema.metadata or {}).get(b"huggingface", b"{}")
@@ -277,6 +277,6 @@ def _class_names(schema):
             for column, feature in classes.items()
             if feature.get("_type") == "ClassLabel"
         }
-    # Only valid metadata of `datasets` names the classes; else numbers remain.
+    # Without valid metadata of `datasets`, the numbers stay.
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}

@@ -1,4 +1,4 @@
-"""Bytes of files, compressed or not: .gz, .bz2, .xz and .zst."""
+"""Reading of files that may be compressed as .gz, .bz2, .xz or .zst."""
 
 import bz2
 import contextlib
@@ -20,9 +20,9 @@ from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
 
 CHUNK_BYTES = 1 << 20
-# zstd's error for a file from `zstd --ultra --long=31`.
+# Part of zstd's error message for a file from `zstd --ultra --long=31`.
 _WIDE_WINDOW = "requires too much memory"
-# Errors of libraries for damaged compressed data or archives.
+# Errors that libraries raise for damaged compressed data or archives.
 _DAMAGE = (
     EOFError,
     zlib.error,
@@ -30,19 +30,19 @@ _DAMAGE = (
     tarfile.TarError,
     zipfile.BadZipFile,
     gzip.BadGzipFile,
-    # For unknown or damaged versions and compression methods.
+    # Raised for unknown or damaged versions and compression methods.
     NotImplementedError,
 )
 
 
 def import_pyarrow(what):
-    """Import the package pyarrow, for the files that need it.
+    """Import the package pyarrow.
 
     Args:
-        what: str, name of the files, for the message.
+        what: str, name of the files that need pyarrow, for the message.
 
     Raises:
-        RuntimeError: it is not installed.
+        RuntimeError: pyarrow is not installed.
     """
     try:
         import pyarrow
@@ -55,9 +55,9 @@ def import_pyarrow(what):
 
 
 def _open_zstd(file):
-    """Decompressed bytes of a .zst file, of one frame or several.
+    """Open a .zst file with one or several frames for decompression.
 
-    Its window may be 128 MiB at most, see `_WIDE_WINDOW`.
+    The window of the file may have at most 128 MiB, see `_WIDE_WINDOW`.
     """
     pyarrow = import_pyarrow("a .zst file")
     return pyarrow.CompressedInputStream(
@@ -74,21 +74,22 @@ COMPRESSED = {
 
 
 def plain_name(name):
-    """Name of a file without the ending for compression, str."""
+    """Remove the suffix for compression from the name of a file."""
     stem, ending = os.path.splitext(name)
     return stem if ending.lower() in COMPRESSED else name
 
 
 def decompressed(file, name, path):
-    """Decompressed bytes of a file.
+    """Open a file for decompression if its name has a suffix for it.
 
     Args:
         file: binary file.
-        name: str, its name; the ending gives the compression.
-        path: str, of the file or of its archive, for messages.
+        name: str, name of the file. The suffix determines the compression.
+        path: str, path of the file or of its archive, for messages.
 
     Returns:
-        binary file, `file` itself if its name has no ending for compression.
+        binary file with the decompressed bytes, or `file` itself if the name
+        has no suffix for compression.
     """
     opener = COMPRESSED.get(os.path.splitext(name.lower())[1])
     if opener is None:
@@ -97,22 +98,22 @@ def decompressed(file, name, path):
 
 
 def expanded(file, stored_bytes, path):
-    """Decompressed bytes, limited to a multiple of the stored bytes.
+    """Limit the decompressed bytes of a file to a multiple of the stored bytes.
 
     Args:
         file: binary file.
-        stored_bytes: int, before decompression.
-        path: str, for messages.
+        stored_bytes: int, size before decompression.
+        path: str, path of the file, for messages.
 
     Returns:
-        binary file. Reading raises a TextError if the data are damaged, or
-        expand to 100 times their size and more than 64 MiB.
+        binary file. Reading raises a TextError if the data is damaged, or if it
+        expands to more than 100 times its size and to more than 64 MiB.
     """
     return io.BufferedReader(_ExpandedFile(file, stored_bytes, path))
 
 
 class _ExpandedFile(WrappedFile):
-    """File below the buffer of `expanded`."""
+    """Unbuffered file for `expanded`."""
 
     def __init__(self, file, stored_bytes, path):
         super().__init__(file)
@@ -141,18 +142,18 @@ class _ExpandedFile(WrappedFile):
 
 @contextlib.contextmanager
 def damage_named(path):
-    """Context that turns errors of damaged data into TextErrors of one line.
+    """Context manager that converts errors of damaged data into TextErrors.
 
     Args:
-        path: str, of the compressed file or the archive.
+        path: str, path of the compressed file or archive, for messages.
     """
     try:
         yield
     except TextError:
         raise
     except (OSError, *_DAMAGE) as error:
-        # Damaged data give an error without a number, or the error of a seek
-        # before 0.
+        # Damaged data raises an OSError without a number, or with the number
+        # for a seek to a negative offset.
         is_damage = isinstance(error, _DAMAGE)
         if not is_damage and error.errno not in (None, errno.EINVAL):
             raise
@@ -165,23 +166,23 @@ def damage_named(path):
             f"{path}: the compressed file is damaged, cut short or of another "
             f"kind ({error}). Fetch it again."
         ) from None
-    except ValueError as error:  # from `check_expansion`
+    except ValueError as error:  # raised by `check_expansion`
         raise TextError(str(error)) from None
 
 
 def read_chunks(path, log=None):
-    """Yield blocks of a file's uncompressed bytes; the last one is empty.
+    """Yield blocks of a file's decompressed bytes, with an empty last block.
 
     Args:
         path: str.
-        log: ReadLog that counts the bytes, or None.
+        log: ReadLog to update, or None.
 
     Yields:
         bytes.
 
     Raises:
-        TextError: the compressed data are damaged, or expand to far more than
-            text does.
+        TextError: the compressed data is damaged, or expands far more than text
+            does.
     """
     log = log or ReadLog()
     with as_path(path).open("rb") as raw:
@@ -190,13 +191,13 @@ def read_chunks(path, log=None):
         while chunk := file.read(CHUNK_BYTES):
             yield chunk
         yield b""
-        while source.read(CHUNK_BYTES):  # behind the compressed data
+        while source.read(CHUNK_BYTES):  # bytes after the compressed data
             pass
         log.digests[path] = source.digest.hexdigest()
 
 
 class _LoggedFile:
-    """File that reports and hashes the bytes read from it."""
+    """File that hashes and reports all bytes that are read."""
 
     closed = False
 
@@ -212,4 +213,4 @@ class _LoggedFile:
         return block
 
     def close(self):
-        """Keep the file open, though pyarrow closes it."""
+        """Do nothing, because pyarrow closes the file too early."""

@@ -1,30 +1,34 @@
-"""Text files -> documents -> sentences, streaming.
+"""Reading of text files as documents and sentences, one document at a time.
 
 Text formats:
 
-- "sentences": one sentence (or paragraph) per line, a blank line ends a
-  document, as the released preprocessing reads it. A document also ends after
-  200,000 characters.
-- "running": a file is a document; a long file is cut at the end of a paragraph
-  after each 200,000 characters. Consecutive lines are one paragraph, a blank
-  line ends it, and paragraphs are split into sentences. For books, hard
-  wrapped or not, and for wikitext-2, whose blank lines only set off headings.
-- "jsonl": a line is `{"text": ...}`, a document of running text.
-- "csv": a row is a document of running text, in the column "text".
+- "sentences": each line is a sentence or a paragraph, and a blank line ends a
+  document, as in the released preprocessing. A document also ends after 200,000
+  characters.
+- "running": each file is a document. A long file is cut at the end of a
+  paragraph after each 200,000 characters. A blank line ends a paragraph, and
+  paragraphs are split into sentences. This format suits books, with or without
+  line breaks inside paragraphs, and wikitext-2, where blank lines only separate
+  headings.
+- "jsonl": each line is an object `{"text": ...}` with the running text of a
+  document.
+- "csv": each row is a document, with running text in the column "text".
 
-In Parquet, Arrow and Feather files a row is a document, whatever the format:
-running text, or for "sentences" one sentence per line.
+In Parquet, Arrow and Feather files, each row is a document for any text format.
+The row has running text, or for "sentences" one sentence per line.
 
-"auto" reads .jsonl and .json as "jsonl", .csv and .tsv as "csv". Other text
-files that begin as JSON are "jsonl". One format is guessed for the rest: in
-their first 65,536 characters, blank lines separate blocks. If blocks have two
-lines or more on average and at least 4 of 5 lines end like a sentence, the
-format is "sentences", else "running".
+"auto" reads .jsonl and .json files as "jsonl", and .csv and .tsv files as
+"csv". Other text files that begin like JSON are "jsonl". For all remaining
+files, one format is guessed from their first 65,536 characters, in which blank
+lines separate blocks. The guess is "sentences" if blocks have at least two
+lines on average and at least 4 of 5 lines end like a sentence. Otherwise the
+guess is "running".
 
-If the first line of a file is a tag, such as `<doc id="1">`, lines with this
-tag or its end (`</doc>`) are no text, and end a document.
-A line of text above 800,000 characters counts as several. A line of jsonl or a
-row has at most 64 million characters: it is a document, held in memory.
+The first line of a file may be a tag such as `<doc id="1">`. Then every line
+with this tag or its end tag (`</doc>`) ends a document and is not part of the
+text. A line above 800,000 characters is divided into several lines. A line of
+jsonl or a row may have at most 64 million characters, because the whole
+document is held in memory.
 """
 
 import collections
@@ -47,12 +51,12 @@ from data_pipeline.text.sentences import split_sentences
 
 TEXT_FORMATS = ("auto", "sentences", "running", "jsonl", "csv")
 PART_CHARACTERS = 4_000_000
-# A corpus in a single file must not become one document: no part could be held
-# out, and none built in parallel.
+# If a corpus in a single file were one document, no part could be held out and
+# no parts could be built in parallel.
 DOCUMENT_CHARACTERS = 200_000
 TEXT_FIELD = "text"
 
-# Longer lines are cut, so that a file of a single line is not one document.
+# Cut longer lines, so that a file with a single line has several documents.
 _LONGEST_LINE = 4 * DOCUMENT_CHARACTERS
 
 _NAMED_FORMATS = {
@@ -60,23 +64,25 @@ _NAMED_FORMATS = {
     **dict.fromkeys((".csv", ".tsv"), "csv"),
 }
 _HEAD_CHARACTERS = 1 << 16
-# Files whose beginnings are examined, spread evenly over a larger corpus.
+# Number of files whose beginnings are examined. In a larger corpus they are
+# evenly spaced.
 _HEADS = 256
 _LINE_ENDS_SENTENCE = re.compile(r"[.!?…。！？][\"'”’»)\]」』]*$")
-# Characters per end of a sentence; above it, few ends are found.
+# Characters per sentence end. Above this number, a warning reports that few
+# ends are found.
 _LONG_SENTENCES = 400
-# The first lines of JSON: an object, or an array of objects or of strings.
+# Beginning of a JSON file: an object, or an array of objects or of strings.
 _JSON = re.compile(r'(\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:|\[\s*"')
-# A line that is one tag; an attribute may hold ">".
+# A line that consists of one tag. An attribute may contain ">".
 _TAG_LINE = re.compile(r"</?(?!unk>)([A-Za-z][\w.:-]*)(?:\s(?:(?!</).)*)?>")
-# Beginnings of lines that are not text: tags, the headers of FASTA, and the
-# lines around the text of a book of Project Gutenberg.
+# Beginnings of lines that are not text: tags, headers of FASTA files, and the
+# lines around the text of a book from Project Gutenberg.
 _GUTENBERG = "*** "
 _MARKUP = re.compile(
     r"</?(?!unk>)[A-Za-z|][^<>]*>|>\S"
     r"|\*\*\* (?:START|END) OF (?:THE|THIS) PROJECT GUTENBERG"
 )
-_FEW_MARKS, _MARKUP_SHARE = 2, 0.01  # lines, and of all lines
+_FEW_MARKS, _MARKUP_SHARE = 2, 0.01  # a number and a share of lines
 _FEW_ENDS = (
     "warning: few ends of sentences are found in this text. If a line is a "
     "sentence, or a text of its own, give --text-format sentences"
@@ -84,19 +90,22 @@ _FEW_ENDS = (
 
 
 class Document(typing.NamedTuple):
-    """A document: its text in the file, and the text's format."""
+    """Document, with its text as in the file and the format of the text."""
 
     text: str
     text_format: str
 
     def sentences(self):
-        """Sentences of the document, a list of non-empty str."""
+        """Split the document into sentences, list of non-empty str."""
         if self.text_format == "sentences":
             return self.text.split("\n")
         return split_sentences(self.text)
 
     def pieces(self, size):
-        """Yield Documents of at least `size` characters, cut at paragraphs."""
+        """Cut the document into Documents of at least `size` characters.
+
+        The cuts are at ends of paragraphs, else of lines or words.
+        """
         text, begin = self.text, 0
         while len(text) - begin >= 2 * size:
             for separator in ("\n\n", "\n", " "):
@@ -111,13 +120,18 @@ class Document(typing.NamedTuple):
 
 
 class Reader(typing.NamedTuple):
-    """Reader of text files in one format and encoding.
+    """Reader of text files with a given format and encoding.
 
-    `text_format` is one of `TEXT_FORMATS` other than "auto". With
-    `knows_names`, names such as a.jsonl and a.csv still decide the format.
-    `text_field` is the name of the text in lines of JSON and in tables.
-    Documents are cut into pieces of `piece_characters`, or kept whole if it is
-    None.
+    Attributes:
+        text_format: one of `TEXT_FORMATS` except "auto".
+        knows_names: bool, whether the name and the first lines of a file have
+            precedence over `text_format`.
+        encoding: str, see `lines.checked_encoding`.
+        on_bad_text: one of `lines.BAD_TEXT`, see `Corpus`.
+        text_field: str, name of the field with the text in lines of JSON and in
+            tables.
+        piece_characters: int, size of the pieces that documents are cut into,
+            or None to keep documents whole.
     """
 
     text_format: str
@@ -128,17 +142,18 @@ class Reader(typing.NamedTuple):
     piece_characters: int | None = None
 
     def documents(self, path, log=None):
-        """Yield the Documents of a file.
+        """Read the Documents of a file.
 
         Args:
             path: str.
             log: ReadLog, or None.
 
         Raises:
-            TextError: the file is damaged or lacks the column of texts; or
-                `on_bad_text` is "refuse" and the file has no text, bytes that
-                are not text, a broken line of JSON or a broken row.
-            RuntimeError: a package that reads it is not installed.
+            TextError: the file is damaged or lacks the column with the text.
+                With "refuse" as `on_bad_text`, also if the file has no text,
+                has bytes that are not text, or has a broken line of JSON or a
+                broken row.
+            RuntimeError: a package for this kind of file is not installed.
         """
         is_empty = True
         for document in self._documents(path, log):
@@ -179,32 +194,33 @@ class Reader(typing.NamedTuple):
 
 
 class Corpus:
-    """Text files, and the settings for reading them.
+    """Text files with the settings for reading them.
 
     Args:
-        patterns: str or path, or several: a file or a glob.
-        text_format: one of `TEXT_FORMATS`; see the docstring of the module.
-        encoding: str, an encoding of Python.
-        on_bad_text: one of `BAD_TEXT`: bytes that are not text are an error,
-            become U+FFFD, or their line is left out. The last two also leave
-            out broken lines of JSON, broken rows and empty files.
-        text_field: str, the name of the text in lines of JSON and in tables;
-            `a.b` is the field b of the field a.
+        patterns: str or path of a file or a glob, or a list of these.
+        text_format: one of `TEXT_FORMATS`, see the docstring of the module.
+        encoding: str, name of one of Python's encodings.
+        on_bad_text: one of `BAD_TEXT`, for bytes that are not text. "refuse"
+            raises an error, "replace" reads U+FFFD, "skip" skips the line.
+            "replace" and "skip" also skip broken lines of JSON, broken rows and
+            empty files.
+        text_field: str, name of the field with the text in lines of JSON and in
+            tables. `a.b` is the field b inside the field a.
 
     Attributes:
-        files: list of str.
-        text_format: str, as given.
-        encoding: str, as given.
-        on_bad_text: str.
-        text_field: str.
+        files: list of str, paths of the files.
+        text_format: str, the argument.
+        encoding: str, the argument.
+        on_bad_text: str, the argument.
+        text_field: str, the argument.
         reader: Reader.
-        guess: str, lines about the format that "auto" chose, files that differ
-            from it and files that look wrong; None without such lines.
+        guess: str, lines for the user, or None. They describe the format that
+            "auto" chose, files with other formats, and files that look wrong.
 
     Raises:
-        FileNotFoundError: no file matches.
-        ValueError: an argument is not one of its choices.
-        TextError: as from `Reader.documents`.
+        FileNotFoundError: no file is found.
+        ValueError: an argument has an unknown value.
+        TextError: see `Reader.documents`.
     """
 
     def __init__(
@@ -237,7 +253,7 @@ class Corpus:
         )
 
     def documents(self, log=None):
-        """Yield the Documents of all files.
+        """Read the Documents of all files.
 
         Args:
             log: ReadLog, or None.
@@ -246,13 +262,13 @@ class Corpus:
             yield from self.reader.documents(path, log)
 
     def divided(self, piece_characters):
-        """Corpus with its documents in pieces, see `Reader`."""
+        """Return a Corpus that cuts its documents into pieces, see `Reader`."""
         corpus = copy.copy(self)
         corpus.reader = self.reader._replace(piece_characters=piece_characters)
         return corpus
 
     def _examine(self, encoding):
-        """Choose the format from the beginnings of files, and report it."""
+        """Choose the format from the beginnings of files, and describe it."""
         is_auto = self.text_format == "auto"
         texts = [path for path in self.files if not is_columnar(path)]
         files = [
@@ -282,7 +298,7 @@ class Corpus:
 
 
 def _guess(heads):
-    """Format of most files, and lines about it and the other files."""
+    """Guess the format of most files, and describe the guess in lines."""
     guessed = [head for head in heads.values() if not head.told]
     if guessed:
         whole = _Head(sum((x.counts for x in guessed), collections.Counter()))
@@ -315,13 +331,15 @@ def _guess(heads):
 
 
 class _Head(typing.NamedTuple):
-    """Statistics of the first characters of a file.
+    """Statistics about the first characters of a file.
 
-    `counts` is a Counter of the `lines`, the `blocks` between blank lines, the
-    lines that `ended` like a sentence, the `characters` and the
-    `sentence_ends` in running text.
-    `told` is the format if the beginning decides it, else None. `markup` is a
-    line of markup if there are many, else None.
+    Attributes:
+        counts: Counter of the `lines`, the `blocks` between blank lines, the
+            lines that `ended` like a sentence, the `characters`, and the
+            `sentence_ends` in running text.
+        told: str, the format if the beginning decides it, else None.
+        markup: str, an example of a line of markup if the file has many, else
+            None.
     """
 
     counts: collections.Counter
@@ -365,7 +383,7 @@ class _Head(typing.NamedTuple):
 
 
 def _head_lines(*file):
-    """Yield the lines in the first characters of a file, stripped."""
+    """Read the stripped lines of the first characters of a file."""
     size = 0
     for line in text_lines.read_lines(*file, longest=_HEAD_CHARACTERS):
         yield line.strip()
@@ -375,22 +393,22 @@ def _head_lines(*file):
 
 
 def _format_of_beginning(lines):
-    """Text format that follows from the first lines of a file, or None."""
+    """Find the text format from the first lines of a file, str or None."""
     first = list(itertools.islice(filter(None, lines), 3))
     if _JSON.match(" ".join(first)):
         return "jsonl"
-    # The tags end documents, so blank lines do not.
+    # If tags end the documents, blank lines do not.
     return "running" if first and _tag(first[0]) else None
 
 
 def _tag(line):
-    """Name of the tag if a line is one tag, else None."""
+    """Return the name of the tag if a line is a single tag, else None."""
     match = _TAG_LINE.fullmatch(line.strip())
     return match and match[1]
 
 
 def _format_of_name(path):
-    """Text format that follows from a file's name, or None."""
+    """Find the text format from the name of a file, str or None."""
     _, extension = os.path.splitext(plain_name(path.lower()))
     return _NAMED_FORMATS.get(extension)
 
@@ -398,7 +416,7 @@ def _format_of_name(path):
 def read_documents(
     patterns, text_format="auto", encoding="utf-8", on_bad_text="refuse"
 ):
-    """Yield the documents of all matching files as lists of sentences.
+    """Read the documents of text files as lists of sentences.
 
     Args:
         patterns, text_format, encoding, on_bad_text: see `Corpus`.
@@ -407,7 +425,7 @@ def read_documents(
         list of str.
 
     Raises:
-        FileNotFoundError, ValueError, TextError: as from `Corpus`.
+        FileNotFoundError, ValueError, TextError: see `Corpus`.
     """
     corpus = Corpus(patterns, text_format, encoding, on_bad_text)
     for document in corpus.documents():
@@ -417,7 +435,7 @@ def read_documents(
 def stream_documents(
     patterns, text_format="auto", encoding="utf-8", progress=None
 ):
-    """Yield the documents of all matching files, not yet split.
+    """Read the documents of text files, without splitting them.
 
     Args:
         patterns, text_format, encoding: see `Corpus`.
@@ -427,21 +445,21 @@ def stream_documents(
         Document.
 
     Raises:
-        FileNotFoundError, ValueError, TextError: as from `Corpus`.
+        FileNotFoundError, ValueError, TextError: see `Corpus`.
     """
     corpus = Corpus(patterns, text_format, encoding)
     yield from corpus.documents(ReadLog(progress))
 
 
 class PartPlanner:
-    """Planner that groups documents into parts: the units of work.
+    """Planner that groups documents into parts, the units of work.
 
-    Documents are added one by one. A part holds at least `part_characters`
+    The caller adds documents one by one. A part has at least `part_characters`
     characters, unless all documents together have fewer. Documents after the
-    last full part are joined to it. At most two parts are held in memory.
+    last full part are added to this part. At most two parts are held in memory.
 
     Args:
-        part_characters: int.
+        part_characters: int, minimum size of a part in characters.
     """
 
     def __init__(self, part_characters=PART_CHARACTERS):
@@ -451,7 +469,7 @@ class PartPlanner:
         self._size = 0
 
     def add(self, document):
-        """Add a document; returns a list of complete parts."""
+        """Add a document; return a list of the parts that are now complete."""
         self._current.append(document)
         self._size += len(document.text)
         if self._size < self._part_characters:
@@ -461,7 +479,7 @@ class PartPlanner:
         return done
 
     def finish(self):
-        """Return a list of the last part, empty without documents."""
+        """Return a list of the last part, or [] without documents."""
         last = self._full + self._current
         return [last] if last else []
 
@@ -482,12 +500,12 @@ def _read_sentences(*file):
 
 def _read_running(*file):
     lines, characters = [], 0
-    # The last document ends as if a tag followed.
+    # End the last document as a tag would.
     for line in itertools.chain(_lines(*file), [None]):
         if line is not None:
             lines.append(line)
             characters += len(line) + 1
-        # Cut at the end of a paragraph, or of a line if the paragraph is long.
+        # Cut at the end of a paragraph, or at the end of a line in a long one.
         limit = DOCUMENT_CHARACTERS * (1 if not (line or "").strip() else 4)
         if line is None or characters >= limit:
             text = "\n".join(lines)
@@ -497,7 +515,7 @@ def _read_running(*file):
 
 
 def _lines(*file):
-    """Yield the lines of a file, None for its tags."""
+    """Yield the lines of a file, with None for lines that are its tag."""
     tag, is_first = None, True
     for line in text_lines.read_lines(*file, _LONGEST_LINE):
         if is_first and line.strip():

@@ -1,8 +1,8 @@
-"""Text files that match a pattern, and a log of reading them.
+"""Search for text files, and a log of the reading.
 
-A file is local, in a bucket (`gs://BUCKET/...`) or where fsspec reads it
-(`s3://`, `hf://datasets/`, `https://`), and may be compressed: .gz, .bz2, .xz
-or .zst.
+A file is local, in a bucket (`gs://BUCKET/...`) or at a URL that fsspec can
+read (`s3://`, `hf://datasets/`, `https://`). It may be compressed as .gz, .bz2,
+.xz or .zst.
 """
 
 import collections
@@ -31,19 +31,18 @@ _REQUESTS = 32  # parallel requests to a bucket
 
 
 class TextError(ValueError):
-    """Error for a file that is not text in its format and encoding."""
+    """Error for a file that is not valid text in its format and encoding."""
 
 
 class ReadLog:
-    """Log of reading text files.
+    """Log of reading text files: progress, digests and counts of bad text.
 
     Args:
-        progress: function of the number of bytes of the (perhaps compressed)
-            files read since its last call, or None.
+        progress: function of a number of bytes, or None. Each call gives the
+            bytes read since the last call, as stored, which may be compressed.
 
     Attributes:
-        digests: dict of path to str, the SHA-256 of each file that was read
-            completely.
+        digests: dict of path to str, the SHA-256 of each file read to its end.
         bad_text: collections.Counter of `replaced_characters`,
             `skipped_lines`, `empty_rows`, `empty_files`,
             `repeated_headers`, `quoted_texts` and `dropped_marks`.
@@ -56,16 +55,16 @@ class ReadLog:
 
 
 def count_bad_text(log, what, number=1):
-    """Count bad text in a log's `bad_text`; without a log, do nothing."""
+    """Add to a count in the `bad_text` of a log, unless the log is None."""
     if log is not None:
         log.bad_text[what] += number
 
 
 def describe_bad_text(counts):
-    """Describe text that was left out or replaced.
+    """Describe the text that was skipped or replaced, one line per kind.
 
     Args:
-        counts: dict, `bad_text` of a ReadLog; it may hold other counts.
+        counts: dict with the `bad_text` of a ReadLog. Other keys are ignored.
 
     Returns:
         list of str.
@@ -78,19 +77,19 @@ def describe_bad_text(counts):
 
 
 def find_files(patterns):
-    """Files that match patterns, sorted by name.
+    """Find the files that match patterns, sorted by name.
 
     Args:
-        patterns: str or path, or several: a file, a directory of a data set
-            saved by Hugging Face's `datasets`, or a glob of these. `**` matches
-            any number of folders, but is not allowed in a bucket.
+        patterns: str or path, or a list of these. Each is a file, a directory
+            that Hugging Face's `datasets` has saved, or a glob of these. `**`
+            matches any number of folders, but is not allowed in a bucket.
 
     Returns:
-        list of str, each file once, even if several names or links lead to it.
+        list of str. A file with several names or links is listed once.
 
     Raises:
-        FileNotFoundError: a pattern matches no file, or only a broken link.
-        ValueError: a pattern names another directory, a pipe or a device, or a
+        FileNotFoundError: a pattern matches no file, or matches a broken link.
+        ValueError: a pattern names any other directory, a pipe, a device, or a
             data set that cannot be read.
     """
     if isinstance(patterns, (str, os.PathLike)):
@@ -126,7 +125,7 @@ def _local_matches(pattern):
 
 
 def _expanded(pattern):
-    """Paths that match a pattern; `**` never follows links in circles."""
+    """Find the paths that match a glob; `**` never follows links in circles."""
     parts = pattern.split(os.sep)
     if "**" not in parts:
         yield from glob.glob(pattern)
@@ -140,7 +139,7 @@ def _expanded(pattern):
 
 
 def _folders(folder, above=frozenset()):
-    """Yield a folder and its subfolders, without links back to `above`."""
+    """Yield a folder and its subfolders, except links to folders in `above`."""
     place = os.path.realpath(folder)
     if place in above:
         return
@@ -159,7 +158,7 @@ def _remote_matches(pattern):
         )
     first = min((pattern.find(x) for x in "*?[" if x in pattern), default=None)
     if pattern.startswith(("http://", "https://")):
-        first = None  # the web has no listings, and `?` is part of its names
+        first = None  # the web has no listings, and `?` may be in a URL
     if first is None:
         path = as_path(pattern)
         if path.is_dir():
@@ -167,7 +166,8 @@ def _remote_matches(pattern):
         return [os.fspath(path)] if path.exists() else []
     folder, _, rest = pattern[:first].rpartition("/")
     paths = as_path(folder).glob(rest + pattern[first:])
-    # Requests to a bucket are slow: assume that a path with a suffix is a file.
+    # Requests to a bucket are slow. So assume that a path with a suffix is a
+    # file.
     return [
         os.fspath(path) for path in paths if path.suffix or not path.is_dir()
     ]
@@ -189,7 +189,7 @@ def _explain_no_match(pattern):
 
 
 def sizes_of(paths):
-    """Bytes of files, list of int.
+    """Read the sizes of files in bytes, list of int.
 
     Args:
         paths: list of str.

@@ -1,7 +1,8 @@
-"""Bytes of text files -> lines: encodings, line ends, bad bytes, long lines.
+"""Reading of lines: encodings, line ends, bytes that are not text, long lines.
 
-A byte order mark is dropped and any kind of line end is read. Time is linear in
-the bytes, and memory does not grow with a file, for any lines.
+A byte order mark is removed, and every kind of line end is read. For any lines,
+the time is linear in the number of bytes, and the memory does not grow with the
+file.
 """
 
 import codecs
@@ -12,17 +13,20 @@ from data_pipeline.text.compression import read_chunks
 from data_pipeline.text.files import TextError
 from data_pipeline.text.files import count_bad_text
 
-# Treatments of bytes that are not text, broken lines of JSON and empty files.
+# Choices for bytes that are not text, broken lines of JSON and empty files.
 BAD_TEXT = ("refuse", "replace", "skip")
-# At the beginning of a file, or inside it if files were joined.
+# A byte order mark may be at the beginning of a file, or inside a file that was
+# joined from several files.
 BYTE_ORDER_MARK = "\ufeff"
 
-# Stands for bytes that are not text; decoded text has no lone surrogate.
+# Placeholder for bytes that are not text. It is a lone surrogate, which decoded
+# text never contains.
 _MARK = "\udfff"
 _NUL = "\0"
-# Characters to search for in lines, once a chunk contains one.
+# Characters to search for in lines, once a chunk of the file contains the
+# character.
 _ODD = (_NUL, BYTE_ORDER_MARK)
-# Single NULs occur in text that is otherwise correct.
+# Text that is otherwise correct may contain single NULs.
 _BINARY_SHARE = 0.25
 _MARKED = "data_pipeline.marked"
 codecs.register_error(
@@ -31,7 +35,7 @@ codecs.register_error(
 
 
 def checked_encoding(encoding):
-    """Name of an encoding; UTF-8 may have a byte order mark.
+    """Check the name of an encoding and return Python's name for it.
 
     Args:
         encoding: str.
@@ -40,13 +44,13 @@ def checked_encoding(encoding):
         str.
 
     Raises:
-        ValueError: Python has no such encoding of text.
+        ValueError: Python has no text encoding of this name.
     """
     try:
         name = codecs.lookup(encoding).name
         codecs.getincrementaldecoder(encoding)
-        b"a".decode(encoding)  # refuses zlib, hex and the like
-    except UnicodeError:  # one letter is no text in UTF-16
+        b"a".decode(encoding)  # refuses zlib, hex and similar codecs
+    except UnicodeError:  # a single byte is not valid in UTF-16
         pass
     except LookupError:
         raise ValueError(
@@ -59,33 +63,35 @@ def checked_encoding(encoding):
 def read_lines(
     path, encoding, on_bad_text="refuse", log=None, longest=None, is_cut=True
 ):
-    """Decoded lines of a file, without their ends.
+    """Read the decoded lines of a file, without line ends.
 
-    Byte order marks at the beginning of lines, as in joined files, are dropped
-    and counted in `dropped_marks` of the log.
+    Joined files have byte order marks at the beginning of some lines. These
+    marks are removed and counted in `dropped_marks` of the log.
 
     Args:
         path: str.
-        encoding: str of `checked_encoding`.
-        on_bad_text: one of `BAD_TEXT`: bytes that are not text are an error,
-            become U+FFFD, or their line is left out. The same holds for lines
-            with a quarter of NULs, as in binary files, or in UTF-16 that is
-            read in another encoding.
+        encoding: str from `checked_encoding`.
+        on_bad_text: one of `BAD_TEXT`, for bytes that are not text. "refuse"
+            raises an error, "replace" reads U+FFFD, "skip" skips the line. The
+            same holds for lines with at least a quarter of NULs, as in binary
+            files and in UTF-16 that is read with another encoding.
         log: ReadLog, or None.
-        longest: int, most characters of a line; a longer one is cut, at a blank
-            if it has one. None cuts no line.
-        is_cut: bool, False if a line above `longest` must not be cut: it is
-            left out, or an error if `on_bad_text` is "refuse".
+        longest: int, maximum number of characters of a line, or None for no
+            limit. A longer line is cut, if possible at a blank.
+        is_cut: bool, whether to cut lines above `longest`. If False, such a
+            line is skipped, or raises an error with "refuse" as `on_bad_text`.
+            Default True.
 
     Yields:
         str.
 
     Raises:
-        TextError: bytes are not text, the compressed data are damaged, or a
-            line is too long.
+        TextError: bytes are not text, the compressed data is damaged, or a line
+            is too long.
     """
     rules = _Rules(path, on_bad_text, log, longest, is_cut)
-    # Join at the end of the line: adding to a str would copy it each time.
+    # Join the pieces only at the end of a line: adding to a str would copy the
+    # str each time.
     unfinished, size, number, odd = [], 0, 1, ""
     for text in _decoded(path, encoding, on_bad_text, log):
         odd += "".join(x for x in _ODD if x not in odd and x in text)
@@ -108,7 +114,7 @@ def read_lines(
 
 
 class _Rules(typing.NamedTuple):
-    """Treatment of lines that are too long, or not text."""
+    """Rules for lines that are too long or not text."""
 
     path: str
     on_bad_text: str
@@ -117,12 +123,12 @@ class _Rules(typing.NamedTuple):
     is_cut: bool
 
     def apply(self, lines, number, odd):
-        """Lines, with `_MARK` in the ones to skip.
+        """Apply the rules to lines, with `_MARK` in lines to skip.
 
         Args:
             lines: list of str.
             number: int, number of the first line.
-            odd: str, the characters of `_ODD` to search for.
+            odd: str, characters of `_ODD` to search for.
 
         Returns:
             list of str.
@@ -138,7 +144,7 @@ class _Rules(typing.NamedTuple):
         return [self._short(x, n) for n, x in enumerate(lines, number)]
 
     def kept(self, lines):
-        """Yield the lines, without skipped ones, and count."""
+        """Yield the lines, but skip and count lines with `_MARK`."""
         if self.on_bad_text == "refuse":
             yield from lines
             return
@@ -184,7 +190,7 @@ class _Rules(typing.NamedTuple):
 
 
 def _decoded(path, encoding, on_bad_text, log):
-    """Decoded chunks of a file; `_MARK` marks bytes whose line is skipped."""
+    """Yield decoded chunks of a file, with `_MARK` for bytes to skip."""
     errors = "strict" if on_bad_text == "refuse" else _MARKED
     decoder = io.IncrementalNewlineDecoder(
         codecs.getincrementaldecoder(encoding)(errors), translate=True
@@ -212,10 +218,10 @@ def _decoded(path, encoding, on_bad_text, log):
 
 
 def _place(error, num_read):
-    """Place of a decoder's error after `num_read` bytes, for a message."""
+    """Describe the place of a decoder's error after `num_read` bytes."""
     if not isinstance(error, UnicodeDecodeError):
-        return f"({error})"  # such as for UTF-16 without its mark
-    # The decoder's input ends with the chunk.
+        return f"({error})"  # such as UTF-16 without a mark
+    # The decoder's input ends at the end of the chunk.
     offset = num_read - len(error.object) + error.start
     return f"at byte {offset} (0x{error.object[error.start]:02x})"
 

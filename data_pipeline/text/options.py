@@ -1,10 +1,10 @@
-"""Options of all commands that read text files."""
+"""Command-line options of all commands that read text files."""
 
 from data_pipeline.text.documents import TEXT_FIELD
 from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.lines import BAD_TEXT
 
-# Default values of the options.
+# Default values of the text options.
 TEXT_DEFAULTS = {
     "text_format": "auto",
     "text_field": TEXT_FIELD,
@@ -14,11 +14,11 @@ TEXT_DEFAULTS = {
 
 
 def fill_text_options(arguments, defaults=TEXT_DEFAULTS):
-    """Set the options of `add_text_options` that are not given.
+    """Replace text options that are None by their default values.
 
     Args:
-        arguments: object with the attributes of the command line.
-        defaults: mapping of name to value, some of `TEXT_DEFAULTS` (default).
+        arguments: object with the options as attributes. Changed in place.
+        defaults: dict of names to values. Default: `TEXT_DEFAULTS`.
     """
     for name, value in {**TEXT_DEFAULTS, **defaults}.items():
         if getattr(arguments, name) is None:
@@ -26,19 +26,19 @@ def fill_text_options(arguments, defaults=TEXT_DEFAULTS):
 
 
 def add_text_options(add):
-    """Add options for the format, field and encoding of text, and bad text.
+    """Add the text options: format, field, encoding, treatment of bad text.
 
-    Options that are not given are None until `fill_text_options`.
+    An option that is not given is None until `fill_text_options` is called.
 
     Args:
-        add: `add_argument` of a parser or of a group.
+        add: method `add_argument` of a parser or of an argument group.
     """
     add(
         "--text-format",
         choices=TEXT_FORMATS,
         help="sentences: one per line, a blank line ends a document; running: "
         'a file is a document; jsonl: {"text": ...} per line; csv: a row is a '
-        "document (default auto: by the name of the file, or guessed)",
+        "document (default auto: by the file's name, or guessed)",
     )
     add(
         "--text-field",
@@ -54,6 +54,6 @@ def add_text_options(add):
         "--on-bad-text",
         choices=BAD_TEXT,
         help="bytes that are not text: refuse stops, replace inserts U+FFFD, "
-        "skip omits the line; replace and skip also omit broken lines of JSON, "
+        "skip skips the line; replace and skip also skip broken lines of JSON, "
         "broken rows and empty files (default refuse)",
     )

@@ -1,4 +1,4 @@
-"""Texts that are rows: lines of JSON, and rows of CSV and other tables."""
+"""Reading of texts from lines of JSON and from rows of CSV and other tables."""
 
 import collections
 import contextlib
@@ -17,38 +17,41 @@ from data_pipeline.text.files import TextError
 from data_pipeline.text.files import count_bad_text
 from data_pipeline.text.lines import read_lines
 
-# A row is a document, which is held in memory and cannot be cut.
+# Maximum number of characters of a row. A row is one document in memory and
+# cannot be cut.
 MOST_CHARACTERS = 1 << 26
-# A field in quotes, in which each quote is doubled.
+# A quoted field. Quotes inside the field are doubled.
 QUOTED = re.compile(r'"([^"]|"")+"')
 _ABSENT = object()
 _SEPARATOR_LINE = re.compile(
     r'("?)sep=(\\t|[^\w\s"]|\t)\1[,;\t]*', re.IGNORECASE
 )
-# Errors of `csv` if an open quote includes all that follows: to the end of the
-# file, or to the longest field.
+# Error messages of `csv` for a quote that is never closed: the field then
+# extends to the end of the file, or to the maximum length of a field.
 _NOT_CLOSED = ("unexpected end of data", "field larger than")
-_MOST_READ_AGAIN = 10_000_000  # lines of a file; they take some seconds
+# Maximum number of lines to read again, which takes some seconds.
+_MOST_READ_AGAIN = 10_000_000
 
 
 def read_json_lines(path, encoding, on_bad_text, field, log=None):
-    """Yield the text of each line of JSON that has one.
+    """Read the texts of a file with one JSON object per line.
 
-    The log counts lines whose text is null or blank in `empty_rows`.
+    Lines with null or blank text are skipped and counted in `empty_rows` of the
+    log.
 
     Args:
         path: str.
-        encoding: str of `lines.checked_encoding`.
+        encoding: str from `lines.checked_encoding`.
         on_bad_text: one of `lines.BAD_TEXT`.
-        field: str, the name of the text in the object of a line; `a.b` is the
-            field b of the object a, unless a field has that name.
+        field: str, name of the field with the text in each object. `a.b` is the
+            field b of the object a, unless a field has the name `a.b`.
         log: ReadLog, or None.
 
     Yields:
         str.
 
     Raises:
-        TextError: a line is broken, and `on_bad_text` is "refuse".
+        TextError: a line is not valid, and `on_bad_text` is "refuse".
     """
     lines = read_lines(
         path, encoding, on_bad_text, log, MOST_CHARACTERS, is_cut=False
@@ -72,7 +75,7 @@ def read_json_lines(path, encoding, on_bad_text, field, log=None):
 
 
 def _way_to_lines(line):
-    """Advice about JSON that does not have one object per line, str."""
+    """Advice for JSON that does not have one object per line, str."""
     if line.lstrip().startswith("["):
         return " Make lines of an array's objects by: jq -c '.[]' FILE"
     if line.strip() == "{":
@@ -81,7 +84,10 @@ def _way_to_lines(line):
 
 
 def _text_of(line, field):
-    """Text of a line of JSON, "" for null; ValueError without a text."""
+    """Read the text of a line of JSON.
+
+    Null gives "". A line without a text raises ValueError.
+    """
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
@@ -89,7 +95,7 @@ def _text_of(line, field):
             f"the line is not valid JSON ({error.msg} at column {error.colno})."
         ) from None
     except (ValueError, RecursionError) as error:
-        # A number with too many digits, or lists nested too deeply.
+        # Raised for a number with too many digits or for deeply nested lists.
         raise ValueError(
             f"the line is not JSON that can be read ({error})."
         ) from None
@@ -112,15 +118,16 @@ def _text_of(line, field):
 
 
 def separator_line(line):
-    """Separator that a spreadsheet names in the first line of a CSV.
+    """Read the separator from a line such as `sep=;` at the top of a CSV.
 
-    The line is `sep=;`, perhaps in quotes or followed by separators.
+    Spreadsheets write this line, sometimes in quotes or with separators after
+    it.
 
     Args:
         line: str.
 
     Returns:
-        str of one character, or None for another line.
+        str of one character, or None if the line has another form.
     """
     match = _SEPARATOR_LINE.fullmatch(line.strip(" \r\n"))
     if match is None:
@@ -129,27 +136,30 @@ def separator_line(line):
 
 
 def read_csv(path, encoding, on_bad_text, field, log=None):
-    """Yield the text of each row of a CSV that has one.
+    """Read the texts of the rows of a CSV file.
 
-    The first row has the names of the columns. It decides the separator, a
-    comma, a semicolon or a tab, unless a line `sep=;` stands above it. A .tsv
-    has tabs, and its quotes are text. The log counts rows without a text in
-    `empty_rows`, headers of joined files in `repeated_headers`, and quoted
-    texts of a .tsv in `quoted_texts`.
+    The first row is the header with the names of the columns. It determines the
+    separator, a comma, a semicolon or a tab, unless a line such as `sep=;`
+    precedes it. A .tsv file has tabs, and its quotes are part of the text. Rows
+    without a text are skipped.
+
+    The log counts rows without a text in `empty_rows`, repeated headers of
+    joined files in `repeated_headers`, and quoted texts of a .tsv file in
+    `quoted_texts`.
 
     Args:
         path: str.
-        encoding: str of `lines.checked_encoding`.
+        encoding: str from `lines.checked_encoding`.
         on_bad_text: one of `lines.BAD_TEXT`.
-        field: str, the name of the column of the texts.
+        field: str, name of the column with the texts.
         log: ReadLog, or None.
 
     Yields:
         str.
 
     Raises:
-        TextError: the column is missing; or `on_bad_text` is "refuse" and a row
-            is broken or lacks the field.
+        TextError: the column is missing. With "refuse" as `on_bad_text`, also
+            if a row is broken or lacks the field.
     """
     lines = read_lines(
         path, encoding, on_bad_text, log, MOST_CHARACTERS, is_cut=False
@@ -182,20 +192,20 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
                     on_bad_text,
                     log,
                 )
-                if is_open:  # it may include later rows
+                if is_open:  # the quote may include later rows
                     lines.read_again()
             elif row is None:
                 return
             elif row == names:
                 count_bad_text(log, "repeated_headers")
-            elif row and _has_text(row[place], log):  # not a blank line
+            elif row and _has_text(row[place], log):  # else a blank line
                 if is_tsv and QUOTED.fullmatch(row[place]):
                     count_bad_text(log, "quoted_texts")
                 yield row[place]
 
 
 def _fault(row, place, width):
-    """Message about a row that lacks a field or has too many, or None."""
+    """Describe the fault of a row with too few or too many fields, or None."""
     if len(row) > place and not any(row[width:]):
         return None
     return (
@@ -205,22 +215,22 @@ def _fault(row, place, width):
 
 
 class _LinesOfRows:
-    """Lines for a CSV reader that can be read again after a broken row.
+    """Lines for a CSV reader, which can be read again after a broken row.
 
-    A quote that is never closed would otherwise include all later rows.
+    Otherwise a quote that is never closed would include all later rows.
 
     Args:
-        lines: iterator of str without their ends.
-        number: int, of the line before them.
-        path: str, for messages.
+        lines: iterator of str, lines without line ends.
+        number: int, number of the line before `lines`.
+        path: str, path of the file, for messages.
     """
 
     def __init__(self, lines, number, path):
         self._lines = lines
         self._path = path
         self._left = _MOST_READ_AGAIN
-        self._number = number  # number of the newest line
-        self._row = []  # lines of the row that is being read
+        self._number = number  # number of the last line read
+        self._row = []  # lines of the current row
         self._again = collections.deque()
 
     def __iter__(self):
@@ -233,26 +243,26 @@ class _LinesOfRows:
         return line + "\n"
 
     def begin_row(self):
-        """Forget the lines of the row before."""
+        """Begin a new row: forget the lines of the row before."""
         self._row.clear()
 
     def of_row(self):
-        """Place of the row in its file, str."""
+        """Place of the current row in its file, str."""
         begin = self._number - len(self._row) + 1
         if begin >= self._number:
             return f"in line {self._number}"
         return f"in lines {begin} to {self._number}"
 
     def ran_on(self):
-        """Whether the text ends at a quote that opens a later row's text."""
+        """Whether the row ends at a quote that opens a field of a later row."""
         before = self._row[-1].partition('"')[0]
         return len(self._row) > 1 and before[-1:] in ("", ",", ";", "\t")
 
     def read_again(self):
-        """Go back to the second line of the row."""
+        """Go back to the second line of the current row."""
         count = len(self._row) - 1
         self._left -= count
-        if self._left < 0:  # many rows each include all that follows
+        if self._left < 0:  # many open quotes
             raise TextError(
                 f"{self._path}: too many quotes are opened and never closed, "
                 f"the last {self.of_row()}. Repair the file, or read it as "
@@ -263,14 +273,19 @@ class _LinesOfRows:
 
 
 def _csv_rows(path, header, lines, field, separator):
-    """Reader of rows, names of columns, and whether quotes are text.
+    """Make the reader of rows from the header of a CSV file.
 
     Args:
         path: str.
-        header: str, the line of the names.
-        lines: iterator of str, the lines below.
-        field: str, the name of the column of the texts.
-        separator: str, or None to find it in the header.
+        header: str, the line with the names of the columns.
+        lines: iterator of str, the lines after the header.
+        field: str, name of the column with the texts.
+        separator: str, or None to find the separator in the header.
+
+    Returns:
+        rows: the reader of rows.
+        names: list of str, the names of the columns.
+        is_tsv: bool, whether quotes are part of the text.
     """
     is_tsv = separator is None and plain_name(path.lower()).endswith(".tsv")
     quoting = csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL
@@ -300,7 +315,7 @@ def _csv_rows(path, header, lines, field, separator):
 
 @contextlib.contextmanager
 def long_fields(characters):
-    """Context in which `csv` reads fields longer than 131,072 characters."""
+    """Context manager that raises the 131,072 character limit of `csv`."""
     limit = csv.field_size_limit(characters)
     try:
         yield
@@ -309,22 +324,22 @@ def long_fields(characters):
 
 
 def read_table(path, on_bad_text, field, log=None):
-    """Yield the text of each row of a columnar table that has one.
+    """Read the texts of the rows of a Parquet, Arrow or Feather file.
 
-    The log counts rows without a text in `empty_rows`.
+    Rows without a text are skipped and counted in `empty_rows` of the log.
 
     Args:
-        path: str, of a file that `columnar` reads.
+        path: str, path of a file that `columnar` can read.
         on_bad_text: one of `lines.BAD_TEXT`.
-        field: str, as in `columnar.read_texts`.
+        field: str, see `columnar.read_texts`.
         log: ReadLog, or None.
 
     Yields:
         str.
 
     Raises:
-        TextError: the file is damaged or lacks the column; or a row is no
-            text, and `on_bad_text` is "refuse".
+        TextError: the file is damaged or lacks the column. With "refuse" as
+            `on_bad_text`, also if a row is not text.
         RuntimeError: pyarrow is not installed.
     """
     with local_copy(path) as local, local.open("rb") as raw:
@@ -348,14 +363,14 @@ def read_table(path, on_bad_text, field, log=None):
 
 
 def _leave_out(message, on_bad_text, log):
-    """Count a broken line or row; TextError if they are refused."""
+    """Skip and count a broken line or row, or raise TextError."""
     if on_bad_text == "refuse":
         raise TextError(message) from None
     count_bad_text(log, "skipped_lines")
 
 
 def _has_text(text, log):
-    """Whether a row has a text, bool; count a row without one."""
+    """Whether a row has a text, bool. A row without a text is counted."""
     if text.strip():
         return True
     count_bad_text(log, "empty_rows")
@@ -363,7 +378,7 @@ def _has_text(text, log):
 
 
 class _ReportedFile(WrappedFile):
-    """File that reports each byte once, for any order of reads."""
+    """File that reports each byte once, whatever the order of reads."""
 
     def __init__(self, file, log, size):
         super().__init__(file)
@@ -385,7 +400,10 @@ class _ReportedFile(WrappedFile):
 
 
 def _decoded(value, on_bad_text, log):
-    """Text of a row, "" without one; ValueError for another value."""
+    """Decode the text of a row.
+
+    None gives "". A value that is not text raises ValueError.
+    """
     if value is None:
         return ""
     try:
@@ -403,11 +421,11 @@ def _decoded(value, on_bad_text, log):
             f"the text has more than {MOST_CHARACTERS:,} characters, and is "
             "one document. Make several rows of it;"
         )
-    # As in all other text, "\r" ends a line too.
+    # "\r" also ends a line, as in all other text.
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _replaced(value):
-    """Number of characters that replace bytes that are not text."""
+    """Count the characters U+FFFD that replace bytes in a value."""
     original = value.decode(errors="ignore").count("\ufffd")
     return value.decode(errors="replace").count("\ufffd") - original

@@ -1,8 +1,8 @@
-"""Directories from `save_to_disk` of Hugging Face's `datasets`.
+"""Directories that `save_to_disk` of Hugging Face's `datasets` writes.
 
-A data set's directory holds state.json, which names its .arrow files in order.
-A directory of several splits holds dataset_dict.json and a data set's folder
-per split.
+The directory of a data set has a state.json, which lists the .arrow files in
+order. The directory of several splits has a dataset_dict.json and a directory
+for each split.
 """
 
 import posixpath
@@ -14,20 +14,20 @@ from data_pipeline.base.files import read_json_object
 STATE = "state.json"
 INFO = "dataset_info.json"
 _SPLITS = "dataset_dict.json"
-_MOST_CHARACTERS = 200  # of a name
+_MOST_CHARACTERS = 200  # in a name
 
 
 def find_data_files(directory):
-    """Files of the data set in a directory.
+    """Find the .arrow files of the data set in a directory.
 
     Args:
         directory: str or path.
 
     Returns:
-        list of paths, or None if the directory holds no data set.
+        list of paths, or None if the directory has no data set.
 
     Raises:
-        ValueError: it holds several splits, or is damaged.
+        ValueError: the directory has several splits, or is damaged.
     """
     directory = as_path(directory)
     if (directory / _SPLITS).is_file():
@@ -54,23 +54,23 @@ def find_data_files(directory):
 
 
 def is_saved(directory):
-    """Whether a directory holds a data set without splits, bool."""
+    """Whether a directory is a data set without splits, bool."""
     return all((directory / name).is_file() for name in (STATE, INFO))
 
 
 def names_of_state(state, place):
-    """Names of the .arrow files beside a state.json, in order.
+    """Read the names of the .arrow files from the value of a state.json.
 
     Args:
-        state: the value of the file.
-        place: str, its path for messages.
+        state: value of the JSON file.
+        place: str, path of the file, for messages.
 
     Returns:
-        list of str.
+        list of str, in order.
 
     Raises:
-        ValueError: it is not the state of a data set, or rows were selected or
-            reordered but not written.
+        ValueError: the value is not the state of a data set, or the data set
+            selects or reorders rows that it has not written.
     """
     try:
         names = [entry["filename"] for entry in state["_data_files"]]

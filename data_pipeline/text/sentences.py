@@ -1,9 +1,10 @@
-"""Splitting running text into sentences."""
+"""Splitting of running text into sentences."""
 
 import re
 
-# Candidates for the end of a sentence. Group 1: a full-width mark. Without it,
-# group 2 (opening quotes) or group 3 (the next letter) decides.
+# A possible end of a sentence. Group 1, a full-width mark, always ends a
+# sentence. Otherwise group 2 (opening quotes) or group 3 (the next letter)
+# decides.
 _SENTENCE_END = re.compile(
     r"(?:([。！？]+[”’」』]*)|[.!?…][\"'”’»)\]]*(?=\s))\s*"
     r"(?=([\"'“‘«(\[]*)(\w?))"
@@ -14,16 +15,17 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 def split_sentences(text):
     """Split running text into sentences.
 
-    A sentence ends at `.`, `!`, `?` or an ellipsis, closing quotes or brackets
-    included, before white space and an upper-case letter or an opening quote;
-    also right after a full-width mark. Abbreviations before names are split
-    too, which is harmless: sentences only bound segments A and B.
+    A sentence ends after `.`, `!`, `?` or an ellipsis, with any closing quotes
+    or brackets, if white space and an upper-case letter or an opening quote
+    follow. A sentence also ends after a full-width mark. Abbreviations before
+    names are split too. This is harmless, because sentences are only used to
+    bound the segments A and B.
 
     Args:
         text: str, paragraphs separated by blank lines.
 
     Returns:
-        list of str, white space collapsed, none empty.
+        list of non-empty str, with single blanks as white space.
     """
     sentences = []
     for paragraph in _BLANK_LINE.split(text):

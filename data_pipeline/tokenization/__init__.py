@@ -1,1 +1,1 @@
-"""SentencePiece tokenization, in Python and in the graph."""
+"""SentencePiece tokenization, in Python and in TensorFlow graphs."""

@@ -1,4 +1,4 @@
-"""Compare the tokenizer of exports with the Python tokenizer, on a text.
+"""Compare the graph tokenizer of exports with the Python tokenizer.
 
 python -m data_pipeline.tokenization.agreement --tokenizer spiece.model \\
     --input 'text/*.txt'
@@ -10,15 +10,15 @@ from data_pipeline.base import command_line
 
 
 def agreement(tokenizer, texts, batch_size=256):
-    """Compare the graph with its tokenizer.
+    """Find the texts with different ids in the graph and in Python.
 
     Args:
         tokenizer: Tokenizer.
         texts: list of str.
-        batch_size: int, default 256.
+        batch_size: int. Default 256.
 
     Returns:
-        list of int, indices of the texts with different ids.
+        list of int, indices of the texts whose ids differ.
     """
     import tensorflow as tf
 
@@ -43,17 +43,17 @@ def agreement(tokenizer, texts, batch_size=256):
 
 
 def main(argv=None):
-    """Report the lines of a text on which graph and tokenizer agree.
+    """Run the command: report the lines of a text whose ids differ.
 
     Args:
-        argv: list of str, default None for the arguments of the process.
+        argv: list of str, or None for the arguments of the process.
 
     Returns:
-        int, 0 if they agree on every line, else 1.
+        int, exit status: 0 if all lines have equal ids, else 1.
 
     Raises:
         OSError: an input cannot be read.
-        ValueError: the tokenizer cannot be used, or there is no input.
+        ValueError: the tokenizer is not valid, or there is no input.
     """
     options = _parse_arguments(argv)
     from data_pipeline.text.documents import read_documents
@@ -77,7 +77,7 @@ def _parse_arguments(argv):
     parser = command_line.Parser(
         prog="python -m data_pipeline.tokenization.agreement",
         description="Check that the tokenizer of exports gives the same ids as "
-        "the one in Python.",
+        "the Python tokenizer.",
     )
     add = parser.add_argument
     add("--tokenizer", required=True, metavar="FILE", help="a spiece.model")
@@ -86,7 +86,7 @@ def _parse_arguments(argv):
         required=True,
         nargs="+",
         metavar="GLOB",
-        help="text, as in build_records",
+        help="text, see build_records",
     )
     add("--lowercase", action="store_true", help="for an uncased tokenizer")
     add(
@@ -94,7 +94,7 @@ def _parse_arguments(argv):
         type=int,
         default=5,
         metavar="N",
-        help="print at most so many lines that differ (default 5)",
+        help="print at most N lines that differ (default 5)",
     )
     return command_line.parse(parser, argv)
 

@@ -1,30 +1,31 @@
-"""The released rules around SentencePiece: cleaning before, commas after.
+"""Rules of the release around SentencePiece: cleaning and digit commas.
 
 `preprocess` is the definition of the cleaning: single blanks, plain quotes,
 compatibility decomposition without combining marks (unless the model keeps
-accents), lower case. `compile_cleaning` writes the same rules, followed by the
-model's own, as the character map of the model's normalizer, so that
-SentencePiece alone gives the released ids, in Python as in a TensorFlow graph.
+accents), lower case. `compile_cleaning` combines these rules with the model's
+own character map and writes the result as the map of the model's normalizer. So
+SentencePiece alone gives the released ids, both in Python and in a TensorFlow
+graph.
 
-A rule matches one character, or a sequence in the model's own map. Therefore:
-- `str.lower` writes a sigma that ends a word as U+03C2. `final_sigma` does
-  this before SentencePiece, if the vocabulary distinguishes the two.
-  Limit: the second of two sigmas around one character that decomposes into
-  several, such as U+2103.
-- The model's map composes the parts of a Hangul syllable or of an Indic vowel,
-  and letters with the accents that are kept, unless a dropped mark stands
-  between them.
+A rule matches one character or a sequence in the model's own map. Therefore:
+- `str.lower` writes a sigma at the end of a word as U+03C2. If the vocabulary
+  has both sigmas, `final_sigma` does this before SentencePiece. Limit: of two
+  sigmas around a character such as U+2103, which decomposes into several
+  characters, the second sigma may differ.
+- The model's map composes the parts of a Hangul syllable or an Indic vowel, and
+  letters with kept accents, unless a removed mark is between them.
 - A user-defined symbol that the cleaning changes, such as "É", cannot occur in
-  clean text: it stays out of the symbols that SentencePiece looks for first.
-- Blanks are joined for any settings of the model, also blanks that its own map
-  makes.
+  clean text. SentencePiece must not search for it in the text before cleaning.
+- Several blanks become one, for any settings of the model. This also holds for
+  blanks from the model's own map.
 
-Lone surrogates and bytes that are not UTF-8 become U+FFFD before SentencePiece.
+Lone surrogates and bytes that are not UTF-8 are replaced by U+FFFD before
+SentencePiece.
 
-`DigitCommas` is the digit-comma rule, as a table of ids: a piece that ends with
-a digit and a comma, such as "70,", is split again into the pieces of the digits
-and a comma. In a vocabulary without a comma, a run of unknown characters is
-split too, into two unknown pieces.
+`DigitCommas` is the digit-comma rule, as a table of ids. A piece that ends with
+a digit and a comma, such as "70,", is split into the pieces of the digits and a
+comma. If the vocabulary has no comma, a run of unknown characters is also
+split, into two unknown pieces.
 
 Shapes: n texts, N ids of all texts together, V vocabulary.
 
@@ -50,9 +51,9 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _QUOTES = ("``", "''")
 FINAL_SIGMA = "\u03c2"
 _SIGMA = "\u03a3"
-_CASELESS = ("Lo", "Cn", "Co")  # categories without case, never ignored
-_FEW_ACCENTS = 0.001  # share of the characters, not worth a note
-# In `CommaTable.totals`, for the part behind the digits.
+_CASELESS = ("Lo", "Cn", "Co")  # categories without case
+_FEW_ACCENTS = 0.001  # share of characters without a note
+# Value in `CommaTable.totals` for the comma after the digits.
 COMMA = -2
 
 
@@ -61,12 +62,12 @@ def preprocess(text, lowercase=False, keep_accents=False):
 
     Args:
         text: str.
-        lowercase: bool, default False.
-        keep_accents: bool, default False. True leaves characters as they are,
-            so that only the model's own map changes them.
+        lowercase: bool, whether to lowercase the text. Default False.
+        keep_accents: bool, whether to keep accents. Default False. With True,
+            only the model's own map changes characters.
 
     Returns:
-        str: single blanks, plain quotes, compatibility decomposition without
+        str with single blanks and plain quotes, decomposed (NFKD), without
         combining marks. A lone surrogate becomes U+FFFD.
 
     Raises:
@@ -81,7 +82,7 @@ def preprocess(text, lowercase=False, keep_accents=False):
 
 
 def check_text(text):
-    """Refuse a text that is not a str."""
+    """Raise TypeError if a text is not a str."""
     if not isinstance(text, str):
         raise TypeError(
             "`text` must be a str. Received: "
@@ -91,13 +92,13 @@ def check_text(text):
 
 
 def strip_accents(text):
-    """Decompose a text (NFKD) and drop its combining marks."""
+    """Decompose a text (NFKD) and remove its combining marks."""
     text = unicodedata.normalize("NFKD", text)
     return "".join([c for c in text if not unicodedata.combining(c)])
 
 
 def count_accents(text):
-    """Number of characters that lose an accent or are one, int."""
+    """Count the accented characters and the accents of a text, int."""
     if text.isascii():
         return 0
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
@@ -114,14 +115,14 @@ def _is_accented():
 
 
 def accents_note(accents, characters):
-    """A line about accents that a tokenizer drops, for the commands.
+    """Write a note for the user about the accents that a tokenizer removes.
 
     Args:
-        accents: int, as `count_accents` counts them.
+        accents: int, result of `count_accents`.
         characters: int, number of characters of the same text.
 
     Returns:
-        str, empty for up to one character in a thousand.
+        str, or "" if at most one character in a thousand is affected.
     """
     if accents <= _FEW_ACCENTS * characters:
         return ""
@@ -133,38 +134,38 @@ def accents_note(accents, characters):
 
 
 def replace_surrogates(text):
-    """Replace lone surrogates, which UTF-8 cannot express, by U+FFFD."""
+    """Replace lone surrogates, which UTF-8 cannot encode, by U+FFFD."""
     return _SURROGATES.sub("\ufffd", text)
 
 
 class CompiledCleaning(typing.NamedTuple):
-    """A SentencePiece model that cleans text, and the characters it drops."""
+    """SentencePiece model with compiled cleaning, and kinds of characters."""
 
     model_proto: bytes
-    blanks: frozenset  # characters that the cleaning turns into blanks alone
-    dropped: frozenset  # characters that the model's own map drops
+    blanks: frozenset  # characters that the cleaning replaces by blanks
+    dropped: frozenset  # characters that the model's own map removes
     marks: frozenset  # combining marks, which belong to the letter before them
     has_sigma: bool  # whether texts must go through `final_sigma`
-    keep_accents: bool  # the model's setting
+    keep_accents: bool  # setting of the model
 
 
 @functools.lru_cache(maxsize=16)
 def compile_cleaning(model_proto, lowercase=False):
     """Compile the released cleaning into a SentencePiece model.
 
-    Takes about 0.7 s for the first model of a process, 0.1 s for another one
-    with the same character map.
+    This takes about 0.7 s for the first model of a process, and 0.1 s for
+    another model with the same character map.
 
     Args:
-        model_proto: bytes, a SentencePiece model; its own map is applied to
-            the result of the cleaning. It records whether accents are kept.
-        lowercase: bool, default False.
+        model_proto: bytes, a SentencePiece model with the setting for accents.
+            Its own map is applied to the result of the cleaning.
+        lowercase: bool, whether to lowercase the text. Default False.
 
     Returns:
         CompiledCleaning.
     """
     model = model_file.ModelProto.FromString(model_proto)
-    model.ClearField("sha256")  # the digest of the unchanged model
+    model.ClearField("sha256")  # it is the digest before this change
     options = lowercase, model.keep_accents
     cleaned = _cleaned_characters(*options)
     spec = model.normalizer_spec
@@ -178,7 +179,7 @@ def compile_cleaning(model_proto, lowercase=False):
     }
     rules = {source: to for source, to in rules.items() if to != source}
     for sequence in sequences:
-        # Other sequences do not occur in clean text.
+        # All other sequences cannot occur in clean text.
         if cleaned.keys().isdisjoint(sequence):
             to = normalize(sequence)
             for source in _sources(sequence, *options):
@@ -210,10 +211,10 @@ def compile_cleaning(model_proto, lowercase=False):
 
 
 def final_sigma(text, keep_accents=False):
-    """Write the sigmas that end a word as `str.lower` does.
+    """Replace the sigmas at ends of words as `str.lower` does.
 
     Args:
-        text: str, before the cleaning.
+        text: str before the cleaning.
         keep_accents: bool, see `preprocess`.
 
     Returns:
@@ -227,11 +228,12 @@ def final_sigma(text, keep_accents=False):
 
 @functools.cache
 def final_sigma_patterns(keep_accents):
-    """Patterns of a capital sigma, and of a sigma that ends a word.
+    """Make the patterns of a capital sigma and of a sigma that ends a word.
 
-    Both are for Python's `re` and for RE2. The second has two groups, before
-    and behind the sigma: a letter with case precedes it, and none follows.
-    Characters that Unicode calls case-ignorable may stand between.
+    Both patterns are valid in Python's `re` and in RE2. The second pattern has
+    two groups, before and after the sigma. A letter with case must precede the
+    sigma, and no letter with case may follow. Characters that Unicode calls
+    case-ignorable may be in between.
     """
     sigmas, before, after, ignored = [], [], [], []
     changing = set(_changing_characters())
@@ -253,7 +255,7 @@ def final_sigma_patterns(keep_accents):
     sigmas, before, after, ignored = map(
         _character_ranges, (sigmas, before, after, ignored)
     )
-    # Two equal quotes become one that is not ignored.
+    # Two equal quotes become a plain quote, which is not case-ignorable.
     quotes = "(?:'(?:`')*`?|`(?:'`)*'?)"
     gap = f"[{ignored}]*(?:{quotes}[{ignored}]+)*{quotes}?"
     return f"[{sigmas}]", (
@@ -264,12 +266,12 @@ def final_sigma_patterns(keep_accents):
 
 @functools.cache
 def blanks_class():
-    """RE2 class of the characters that `str.strip` removes."""
+    """Make the RE2 class of the characters that `str.strip` removes."""
     return f"[{_character_ranges([c for c in _characters() if c.isspace()])}]"
 
 
 def _characters():
-    """Every character but surrogates, in order."""
+    """Yield every character except surrogates, in order."""
     for code in itertools.chain(
         range(0xD800), range(0xE000, sys.maxunicode + 1)
     ):
@@ -277,7 +279,7 @@ def _characters():
 
 
 def _character_ranges(characters):
-    """Sorted characters as the inside of a class of a regular expression."""
+    """Write sorted characters as ranges for a regular expression."""
     ranges = []
     for character in characters:
         if ranges and ord(character) == ord(ranges[-1][1]) + 1:
@@ -293,14 +295,16 @@ def _character_ranges(characters):
 
 
 def kind_ranges(kinds, usual):
-    """First codes of ranges, and the kind of character before and in each.
+    """Convert kinds of characters to ranges, for a binary search.
 
     Args:
-        kinds: dict of a character's code to its kind, an int.
+        kinds: dict of the codes of characters to their kinds, int.
         usual: int, the kind of all other characters.
 
     Returns:
-        int32 arrays [ranges] and [ranges + 1], for a binary search.
+        tuple of the first code of each range, int32 array [ranges], and the
+        kinds before the first range and in each range, int32 array [ranges +
+        1].
     """
     limits, range_kinds = [], [usual]
     for code in sorted(kinds.keys() | {code + 1 for code in kinds}):
@@ -312,7 +316,7 @@ def kind_ranges(kinds, usual):
 
 @functools.cache
 def _cleaned_characters(lowercase, keep_accents):
-    """Characters that the cleaning changes, with their replacements."""
+    """Return a dict of the characters that the cleaning changes."""
     cleaned = {}
     for character in _changing_characters():
         to = character if keep_accents else strip_accents(character)
@@ -325,7 +329,7 @@ def _cleaned_characters(lowercase, keep_accents):
 
 @functools.cache
 def _variants(*options):
-    """dict of each cleaned text to the characters that become it."""
+    """Return a dict of each replacement to its original characters."""
     variants = {}
     for source, to in _cleaned_characters(*options).items():
         variants.setdefault(to, []).append(source)
@@ -333,22 +337,22 @@ def _variants(*options):
 
 
 def _sources(sequence, lowercase, keep_accents):
-    """Sequences that the cleaning turns into `sequence`, except rare ones.
+    """List the sequences whose cleaning gives `sequence`.
 
-    Where accents are dropped, mixed forms of three characters are left out.
+    If accents are removed, rare mixed forms of three characters are skipped.
     """
     variants = _variants(lowercase, keep_accents)
     if len(sequence) == 2 or keep_accents:
         forms = ([c, *variants.get(c, ())] for c in sequence)
         return map("".join, itertools.product(*forms))
-    # A syllable that is composed before its last part follows.
+    # A composed syllable without its last part, which follows.
     composed = variants.get(sequence[:-1], ())
     return [sequence, *(c + sequence[-1] for c in composed)]
 
 
 @functools.cache
 def _changing_characters():
-    # 19,000 of 1.1 million characters change: most blocks are skipped whole.
+    # Only 19,000 of 1.1 million characters change, so most blocks are skipped.
     changing = []
     characters = iter(_characters())
     while block := "".join(itertools.islice(characters, 256)):
@@ -364,7 +368,7 @@ def _changing_characters():
 
 @functools.lru_cache(maxsize=16)
 def _own_sources(charsmap, keep_accents):
-    """Single characters and sequences that a model's own map changes."""
+    """List the characters and the sequences that a model's own map changes."""
     if not charsmap:
         return frozenset(), ()
     spec = model_file.ModelProto().normalizer_spec
@@ -384,13 +388,13 @@ def _own_sources(charsmap, keep_accents):
 
 
 def own_normalizer(model):
-    """The model's own map, which keeps blanks unchanged.
+    """Make a function for the model's own map that keeps blanks unchanged.
 
     Args:
         model: ModelProto.
 
     Returns:
-        callable, str -> str.
+        function of a str that returns a str.
     """
     bare = model_file.ModelProto()
     bare.CopyFrom(model)
@@ -403,7 +407,7 @@ def own_normalizer(model):
 
 
 def _compile(rules):
-    sentencepiece.set_min_log_level(1)  # else it prints the map's size
+    sentencepiece.set_min_log_level(1)  # hide a message
     made = sentencepiece.SentencePieceNormalizer(norm_map=list(rules.items()))
     spec = model_file.ModelProto().normalizer_spec
     spec.ParseFromString(made.serialized_normalizer_spec())
@@ -411,11 +415,11 @@ def _compile(rules):
 
 
 def _keep_clean_symbols(model, options):
-    """Make symbols that the cleaning changes ordinary pieces.
+    """Convert symbols that the cleaning changes to ordinary pieces.
 
-    SentencePiece looks for user-defined symbols before it applies the map; the
-    release looks for them after the cleaning. The pieces keep the scores of
-    user-defined symbols.
+    SentencePiece searches for user-defined symbols before it applies the map,
+    but the release searches after the cleaning. The converted pieces have the
+    scores of user-defined symbols.
     """
     if model.trainer_spec.model_type != model_file.UNIGRAM:
         return
@@ -433,17 +437,17 @@ def _keep_clean_symbols(model, options):
 
 
 class CommaTable(typing.NamedTuple):
-    """Flat table of the S ids that the rule splits, and their parts.
+    """Flat table of the ids that the digit-comma rule splits.
 
     Attributes:
-        pieces: int32 array [S + 1], the ids in order; a larger number last,
-            for a run of unknown characters.
-        splits: int32 array [S + 2], index of the first part of each id.
-        ids: int32 array [parts].
-        begins, widths: int32 arrays [parts], in characters of the piece
-            without its blank.
-        totals: int32 array [parts], number of characters of all digits, -1 if
-            not known; COMMA for the part behind the digits.
+        pieces: int32 array [S + 1], the S ids in order. The last value is a
+            larger number, for a run of unknown characters.
+        splits: int32 array [S + 2], index of each id's first part.
+        ids: int32 array [parts], ids of the parts.
+        begins, widths: int32 arrays [parts], offset and length of each part, in
+            characters of the piece without its blank.
+        totals: int32 array [parts], total number of the piece's digits, -1 if
+            unknown, or COMMA for the comma.
     """
 
     pieces: np.ndarray
@@ -455,23 +459,24 @@ class CommaTable(typing.NamedTuple):
 
 
 class DigitCommas:
-    """Rule that splits commas off the digits before them.
+    """Digit-comma rule: split a comma from the digits before it.
 
     Args:
         pieces: list of V str.
-        encode_pieces: callable, str -> list of str: the model without the rule.
+        encode_pieces: function of a str that returns a list of str, the pieces
+            from the model without the rule.
 
     Attributes:
         table: CommaTable.
-        splits_unknown: bool, True if the vocabulary has no comma. Then runs of
-            unknown characters can end with one.
+        splits_unknown: bool, True if the vocabulary has no comma. Runs of
+            unknown characters may then end with a comma.
     """
 
     def __init__(self, pieces, encode_pieces):
         self._ids = {}
         self._widths = {}
         numbers = {piece: index for index, piece in enumerate(pieces)}
-        # A private-use character stands for unknown characters.
+        # This private-use character is unknown to any vocabulary.
         last = encode_pieces("\U000f00003,")[-1]
         self.splits_unknown = last.endswith(",") and last not in numbers
         for index, piece in enumerate(pieces):
@@ -488,7 +493,7 @@ class DigitCommas:
         self._is_split[list(self._ids)] = True
 
     def replace(self, ids):
-        """Replace each id that the rule splits by its parts.
+        """Replace each id that the rule splits by the ids of its parts.
 
         Args:
             ids: list of int.
@@ -501,14 +506,15 @@ class DigitCommas:
         return [p for index in ids for p in self._ids.get(index, (index,))]
 
     def replace_flat(self, ids, lengths):
-        """Replace the ids that the rule splits, in many texts at once.
+        """Replace ids as `replace` does, in many texts at once.
 
         Args:
-            ids: int32 array [N] of texts one after the other.
+            ids: int32 array [N], the ids of all texts, one text after the
+                other.
             lengths: int64 array [n], number of ids of each text.
 
         Returns:
-            tuple of ids and lengths, likewise.
+            tuple of the new ids and lengths, in the same form.
         """
         places = np.flatnonzero(self._is_split[ids])
         if not len(places):
@@ -518,7 +524,7 @@ class DigitCommas:
         begins, counts = table.splits[rows], np.diff(table.splits)[rows]
         ends = np.cumsum(counts, dtype=np.int64)
         within = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
-        # Position of each id's first part among the new ids.
+        # Position among the new ids of each split id's first part.
         target = places + (ends - counts) - np.arange(len(places))
         repeats = np.ones(len(ids), np.int64)
         repeats[places] = counts
@@ -531,17 +537,17 @@ class DigitCommas:
         return result, lengths + more
 
     def replace_with_spans(self, index, piece, begin, comma, end):
-        """Split one id and its characters.
+        """Apply the rule to one id and to the span of its characters.
 
         Args:
             index: int.
             piece: str, the piece that SentencePiece matched.
-            begin: int, the first character.
-            comma: int, the last character before any marks on it.
-            end: int, exclusive.
+            begin: int, first character of the piece.
+            comma: int, last character of the piece without its marks.
+            end: int, end of the piece, exclusive.
 
         Returns:
-            list of (id, (begin, end)).
+            list of (id, (begin, end)), one entry per part.
         """
         is_unknown = self.splits_unknown and index == UNKNOWN_ID
         if is_unknown and ends_in_digit_comma(piece):
@@ -580,11 +586,11 @@ class DigitCommas:
 
 
 def split_comma(piece, encode_pieces):
-    """Split the comma off a piece that ends with a digit and a comma.
+    """Split the comma from a piece that ends with a digit and a comma.
 
     Args:
         piece: str.
-        encode_pieces: callable, str -> list of str: the model without the rule.
+        encode_pieces: see `DigitCommas`.
 
     Returns:
         list of str, or None if the rule does not apply.
@@ -599,7 +605,7 @@ def split_comma(piece, encode_pieces):
 
 @functools.cache
 def digit_comma_pattern():
-    """RE2 pattern of the pieces that the rule splits."""
+    """Make the RE2 pattern of the texts that the rule splits."""
     digits = [c for c in map(chr, range(0x20000)) if c.isdigit()]
     return f"(?s).*[{_character_ranges(digits)}],"
 

@@ -1,8 +1,8 @@
-"""Tokenizer as a TensorFlow graph, for exports that read raw text.
+"""Tokenizer as TensorFlow ops, for exports that read raw text.
 
-It uses TensorFlow's own ops and only two ops of TensorFlow Text,
-`SentencepieceOp` and `SentencepieceTokenizeOp`, so that TensorFlow Serving can
-load it. The cleaning is part of the SentencePiece model, see `cleaning`.
+The graph has only TensorFlow's own ops and two ops of TensorFlow Text,
+`SentencepieceOp` and `SentencepieceTokenizeOp`. So TensorFlow Serving can load
+it. The cleaning is compiled into the SentencePiece model, see `cleaning`.
 
 Shapes: N texts, M chunks of texts, P pieces of all texts, C characters.
 """
@@ -27,21 +27,22 @@ from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.unknown_runs import UnknownRuns
 
 _CHUNK_WORDS = 128
-# Kinds of characters, by the result of the cleaning; the model's own map drops
-# the kind _DROPPED.
+# Kinds of characters, by the result of the cleaning. The model's own map
+# removes characters of the kind _DROPPED.
 _TEXT, _BLANK, _MARK, _DROPPED = range(4)
-# Tokenizer -> its traced GraphTokenizer, as long as the Tokenizer exists.
+# The traced GraphTokenizer of each Tokenizer, as long as the Tokenizer exists.
 _GRAPHS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 class _Chunks(typing.NamedTuple):
-    """Chunks of texts; SentencePiece reads them one by one.
+    """Chunks of texts, which SentencePiece tokenizes separately.
 
     Attributes:
         texts: string [M].
-        splits: int64 [N + 1], the first chunk of each text.
-        begins: int64 [M], first byte of each chunk, if a blank ended each text.
-        continues: bool [M], whether a chunk begins inside a word.
+        splits: int64 [N + 1], index of each text's first chunk.
+        begins: int64 [M], offset in bytes of each chunk among all texts, with a
+            blank after each text.
+        continues: bool [M], True for a chunk that begins inside a word.
     """
 
     texts: tf.Tensor
@@ -51,31 +52,34 @@ class _Chunks(typing.NamedTuple):
 
 
 def graph_of(tokenizer):
-    """Return the one traced GraphTokenizer of a Tokenizer.
+    """Return the shared GraphTokenizer of a Tokenizer.
 
-    All preprocessors share it, so its functions are traced once.
+    All preprocessors use the same GraphTokenizer, so its functions are traced
+    only once.
     """
     if tokenizer not in _GRAPHS:
-        # The tables must outlive a graph that is being traced.
+        # Make the tables outside of a traced graph, because they must outlive
+        # it.
         with tf.init_scope():
             _GRAPHS[tokenizer] = GraphTokenizer(tokenizer, is_traced=True)
     return _GRAPHS[tokenizer]
 
 
 class GraphTokenizer(tf.Module):
-    """Graph ops from raw text to SentencePiece ids, as `Tokenizer.encode`.
+    """Tokenizer in graph ops, with the ids of `Tokenizer.encode`.
 
-    Bytes that are not UTF-8 count as U+FFFD. One case can differ from
-    `Tokenizer`: if two ways to split a word have equal scores up to rounding,
-    TensorFlow Text's SentencePiece may choose the other one (about 1 line of
-    150,000). It rounds to float32, which is coarse in words of some thousand
-    pieces: runs of digits, or documents in a script without blanks.
+    Bytes that are not UTF-8 count as U+FFFD. In one case the ids may differ
+    from `Tokenizer`, in about 1 line of 150,000. If two ways to split a word
+    have equal scores up to rounding, TensorFlow Text's SentencePiece may choose
+    the other way, because it rounds to float32. This rounding is coarse in
+    words with some thousand pieces, such as runs of digits or documents in a
+    script without blanks.
 
     Args:
-        tokenizer: Tokenizer, whose model and case are built in.
+        tokenizer: Tokenizer. The graph contains its model and setting for case.
         is_traced: bool, whether calls share functions that are traced once.
-            This is faster for many graphs, but a SavedModel would keep all
-            traced functions. Default False: ops in the caller's graph.
+            This is faster for many graphs, but a SavedModel would contain all
+            traced functions. Default False: add ops to the caller's graph.
 
     Call arguments:
         texts: string tensor [N], UTF-8.
@@ -95,8 +99,8 @@ class GraphTokenizer(tf.Module):
         self._cleaning = tokenizer.cleaning
         self._unknown_runs = UnknownRuns(tokenizer)
         self._sentencepiece = _sentencepiece(self._unknown_runs.model_proto)
-        # TensorFlow Text adds up scores in float32, which is too coarse to find
-        # the best pieces of a long text.
+        # Use chunks, because TensorFlow Text adds scores in float32. This is
+        # not precise enough to find the best pieces of a long text.
         self._chunk_words = (
             _CHUNK_WORDS if tokenizer.cuts_at_blanks else np.iinfo(np.int64).max
         )
@@ -108,27 +112,28 @@ class GraphTokenizer(tf.Module):
             self._encode = _traced(self._encode)
             self._encode_with_offsets = _traced(self._encode_with_offsets)
 
-    # AutoGraph has nothing to rewrite here, and its search takes seconds.
+    # AutoGraph has nothing to convert here, but its search takes seconds.
     @tf.autograph.experimental.do_not_convert
     def __call__(self, texts):
         return self._encode(_of_rank_1(texts))
 
     @tf.autograph.experimental.do_not_convert
     def tokenize_with_offsets(self, texts):
-        """Split texts and locate each piece in its text.
+        """Tokenize texts and find the place of each piece.
 
-        Pieces have the same characters as in `Tokenizer.encode_with_offsets`.
-        Offsets count code points; a U+FFFD in place of bytes that are not UTF-8
-        counts as one. An export that uses this holds the op
-        `SentencepieceTokenizeWithOffsetsOp`, from the same kernels.
+        Spans are the same as in `Tokenizer.encode_with_offsets`. Offsets count
+        code points. A U+FFFD for bytes that are not UTF-8 counts as one. An
+        export with this method also has the op
+        `SentencepieceTokenizeWithOffsetsOp`, which is in the same library of
+        kernels.
 
         Args:
             texts: string tensor [N], UTF-8.
 
         Returns:
-            ids: int32 ragged tensor [N, (T)], as from a call.
+            ids: int32 ragged tensor [N, (T)], the same ids as from a call.
             begins: int32 ragged tensor [N, (T)], in characters of the text.
-            ends: int32 ragged tensor [N, (T)], likewise, exclusive.
+            ends: int32 ragged tensor [N, (T)], in characters, exclusive.
 
         Raises:
             ValueError: `texts` is not of rank 1.
@@ -136,7 +141,7 @@ class GraphTokenizer(tf.Module):
         return self._encode_with_offsets(_of_rank_1(texts))
 
     def _encode(self, texts):
-        with tf.device("CPU:0"):  # where strings live
+        with tf.device("CPU:0"):  # strings are on the CPU
             chunks = self._chunks(self._valid(texts))
             ids = self._sentencepiece.tokenize(chunks.texts)
             pieces, sources = self._unknown_runs.join(
@@ -159,7 +164,7 @@ class GraphTokenizer(tf.Module):
                 begins + tf.cast(x.flat_values, tf.int64) for x in limits
             )
             spans = self._offsets(
-                # A blank ends the last chunk of a text, too.
+                # The last chunk of a text also ends with a blank.
                 tf.strings.unicode_decode(texts + " ", "UTF-8"),
                 pieces,
                 tf.gather(starts, sources.firsts),
@@ -180,7 +185,7 @@ class GraphTokenizer(tf.Module):
         return texts
 
     def _chunks(self, texts):
-        """Cut texts [N] into chunks, at blanks and in long unknown words.
+        """Divide texts [N] into chunks, at blanks and in long unknown runs.
 
         Returns:
             _Chunks.
@@ -188,7 +193,7 @@ class GraphTokenizer(tf.Module):
         words = tf.strings.split(texts, " ")
         parts = self._unknown_runs.cut(words.flat_values)
         is_word = ~parts.continues
-        # The first part of each word, and how many parts there are.
+        # Index of each word's first part, and the number of all parts.
         first_parts = tf.concat(
             [tf.where(is_word)[:, 0], [tf.size(is_word, tf.int64)]], 0
         )
@@ -202,7 +207,7 @@ class GraphTokenizer(tf.Module):
         chunks = tf.strings.unsorted_segment_join(
             parts.texts, numbers, count, separator=" "
         )
-        # A blank follows each word.
+        # A blank follows each word, but no part inside a word.
         blanks = 1 - tf.cast(
             tf.concat([parts.continues, [False]], 0)[1:], tf.int64
         )
@@ -210,7 +215,7 @@ class GraphTokenizer(tf.Module):
         sizes = tf.math.unsorted_segment_sum(sizes, numbers, count)
         continues = tf.boolean_mask(parts.continues, is_begin)
         begins = tf.cumsum(sizes)
-        # A chunk lacks the blanks that it would begin with.
+        # Subtract the length of the chunk and of the blank after it.
         begins -= tf.cast(tf.strings.length(chunks), tf.int64)
         begins -= 1 - tf.cast(tf.concat([continues, [False]], 0)[1:], tf.int64)
         return _Chunks(chunks, tf.gather(ends, part_splits), begins, continues)
@@ -218,8 +223,9 @@ class GraphTokenizer(tf.Module):
     def _split_commas(self, pieces, chunk_ids, sources):
         """Apply the digit-comma rule to the pieces of `chunk_ids`.
 
-        Returns the ids of the parts, the place of each in the table or behind
-        it, and the index of its piece [P].
+        Returns:
+            tuple of the ids of the parts, the place of each part in the table
+            or after it, and the index of each part's piece [P].
         """
         table, ids = self._commas, pieces.flat_values
         rows = tf.searchsorted(table.pieces, ids)
@@ -231,7 +237,7 @@ class GraphTokenizer(tf.Module):
             )
             rows = tf.where(is_unknown, tf.size(table.pieces) - 1, rows)
             is_split |= is_unknown
-        # Whole pieces follow behind the table, and are read from there.
+        # Unsplit pieces are appended to the table and read from there.
         itself = tf.size(table.ids) + tf.range(tf.size(ids))
         starts = tf.where(is_split, tf.gather(table.splits, rows), itself)
         limits = tf.gather(table.splits, rows + 1)
@@ -245,13 +251,13 @@ class GraphTokenizer(tf.Module):
         return parts, places.flat_values, row_ids(places)
 
     def _offsets_of_parts(self, places, sources, spans):
-        """Offsets of the parts that the digit-comma rule made of pieces.
+        """Compute the offsets of the parts from the digit-comma rule.
 
         Args:
-            places: int32 [parts], in the CommaTable; beyond it for a piece that
-                stays.
+            places: int32 [parts], place in the CommaTable, or after the table
+                for a piece that is not split.
             sources: int64 [parts], index of the piece of each part.
-            spans: from `_PieceOffsets`.
+            spans: result of `_PieceOffsets`.
 
         Returns:
             begins and ends, int32 [parts].
@@ -287,7 +293,7 @@ def _of_rank_1(texts):
 
 
 class _PieceOffsets:
-    """Offsets of pieces, as from `Tokenizer.encode_with_offsets`.
+    """Ops for the offsets of pieces, see `Tokenizer.encode_with_offsets`.
 
     Args:
         tokenizer: Tokenizer.
@@ -313,25 +319,28 @@ class _PieceOffsets:
         )
 
     def __call__(self, codes, pieces, starts, limits, begins_chunk):
-        """Begin, last character and end of each piece, without blanks around.
+        """Find the begin, last character and end of each piece.
+
+        Surrounding blanks are not part of a piece.
 
         Args:
-            codes: int32 ragged [N, (C)], the characters of the texts, each
-                followed by a blank.
+            codes: int32 ragged [N, (C)], the characters of each text with a
+                blank at the end.
             pieces: int32 ragged [N, (pieces)].
-            starts, limits: int64 [P], in bytes of all texts, limits exclusive.
-            begins_chunk: bool [P], whether SentencePiece put a blank before
-                the piece.
+            starts, limits: int64 [P], offsets of pieces in bytes of all texts,
+                limits exclusive.
+            begins_chunk: bool [P], True for the first piece of a chunk, before
+                which SentencePiece adds a blank.
 
         Returns:
-            list of int64 [P] in characters of the piece's text: begin, last
-            character, end (exclusive).
+            list of three int64 [P], in characters of the text: begin, last
+            character, and end (exclusive).
         """
         rows = row_ids(pieces)
         is_blank = tf.reduce_any(
             pieces.flat_values[:, None] == self._blank_ids, axis=1
         )
-        # Else the blank lies inside a character that maps to several words.
+        # Otherwise the blank is inside a character that maps to several words.
         is_blank &= begins_chunk | (starts < limits)
         characters = _characters_of_bytes(codes.flat_values)
         starts, limits = (tf.gather(characters, x) for x in (starts, limits))
@@ -341,16 +350,17 @@ class _PieceOffsets:
         )
         is_text = kinds == _TEXT
         next_text = _next_place(is_text)
-        # A mark belongs to the letter before it.
+        # A mark belongs to the letter before the mark.
         letters = tf.maximum(_last_limit(kinds != _MARK)[1:] - 1, 0)
         last_solid = _last_limit(tf.gather(is_text, letters))
         begins = tf.gather(next_text, starts)
-        # If no character is left, SentencePiece stopped inside the next one.
+        # If no character is left, SentencePiece ended inside the next
+        # character.
         is_inside = begins >= limits
         ends = tf.where(is_inside, begins + 1, tf.gather(last_solid, limits))
         lasts = tf.gather(_last_limit(is_text), limits) - 1
         lasts = tf.where(is_inside, begins, lasts)
-        # A blank stands behind the text before it.
+        # The place of a blank is after the preceding text.
         firsts = tf.gather(codes.row_splits, rows)
         behind = tf.gather(last_solid, starts)
         first_seen = tf.gather(
@@ -366,13 +376,13 @@ class _PieceOffsets:
 
 
 def _is_first(rows):
-    """True for the first value of each row of a ragged tensor, flat."""
+    """Mark the first value of each row of a ragged tensor, flat bool."""
     places = tf.range(tf.size(rows.flat_values, rows.row_splits.dtype))
     return places == tf.gather(rows.row_splits, row_ids(rows))
 
 
 def _characters_of_bytes(codes):
-    """Index of the character of each byte of characters [C] in UTF-8."""
+    """Find the index of the character of each byte in UTF-8."""
     sizes = 1 + sum(
         tf.cast(codes >= code, tf.int64) for code in (0x80, 0x800, 0x10000)
     )
@@ -380,13 +390,13 @@ def _characters_of_bytes(codes):
 
 
 def _next_place(mask):
-    """First True at or after each of the n + 1 boundaries, or n."""
+    """Find the first True at or after each of n + 1 boundaries, or n."""
     places = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], 0)
     return tf.gather(places, _counts(mask))
 
 
 def _last_limit(mask):
-    """One past the last True before each of the n + 1 boundaries."""
+    """Find the place after the last True before each of n + 1 boundaries."""
     limits = tf.concat([[0], tf.where(mask)[:, 0] + 1], 0)
     return tf.gather(limits, _counts(mask))
 
@@ -407,19 +417,21 @@ def _sentencepiece(model_proto):
     tokenizer = tensorflow_text.SentencepieceTokenizer(
         model=model_proto, out_type=tf.int32
     )
-    # TensorFlow Text does not document this; a test sets a seed and tokenizes.
+    # This attribute of TensorFlow Text is not documented. A test sets a seed
+    # and tokenizes, to detect changes.
     tokenizer._model_resource = _NamedModel(model_proto, None)
     return tokenizer
 
 
 class _NamedModel(sentencepiece_tokenizer._SentencepieceModelResource):
-    """SentencePiece model under the name of its content, so that it lasts.
+    """SentencePiece model with a name, so that it outlives its kernel.
 
-    In TensorFlow Text the kernel that made the model owns it, and TensorFlow
-    drops all kernels when a random seed is set (`tf.random.set_seed`,
-    `keras.utils.set_random_seed`): after that every call failed with "Resource
-    ... SentencepieceOp ... does not exist". TensorFlow keeps a model with a
-    name, and shares it among equal models.
+    In TensorFlow Text, the kernel that made the model owns the model.
+    TensorFlow deletes all kernels when a random seed is set
+    (`tf.random.set_seed`, `keras.utils.set_random_seed`). Afterwards every call
+    failed with "Resource ... SentencepieceOp ... does not exist". TensorFlow
+    keeps a model that has a name. The name is the digest of the content, so
+    equal models are shared.
     """
 
     def _create_resource(self):

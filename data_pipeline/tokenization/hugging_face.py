@@ -1,13 +1,16 @@
-"""Tokenizers of model directories: ours, released or Hugging Face's.
+"""Reader and writer of the tokenizers of model directories.
 
-The SentencePiece model is rebuilt from Hugging Face's `tokenizer.json`, so that
-texts get the ids of the released preprocessing. The ids of Hugging Face's own
-tokenizer differ for: commas after digits, symbols that are written in a text,
-marks that do not combine, control characters that Python counts as blanks,
-pieces of equal score, and with other vocabularies Hangul and the Greek sigma at
-the end of a word. Where accents are kept, it drops accents behind a character
-that its table replaces, such as U+2460. tests/slow/peers/test_transformers.py
-has an example of each.
+A directory may have our format, the released format or Hugging Face's format.
+From Hugging Face's `tokenizer.json` we rebuild the SentencePiece model, so that
+the ids are the same as in the released preprocessing.
+
+Hugging Face's own tokenizer gives other ids in some cases. The cases are commas
+after digits, symbols in a text, marks that do not combine, control characters
+that Python counts as blanks, and pieces with equal scores. With other
+vocabularies, the ids also differ for Hangul and for a Greek sigma at the end of
+a word. If accents are kept, Hugging Face's tokenizer still removes accents
+after a character that its table replaces, such as U+2460.
+tests/slow/peers/test_transformers.py has an example of each difference.
 """
 
 import json
@@ -54,15 +57,15 @@ _KNOWN_NORMALIZERS = {
 
 
 def find_tokenizer_file(directory):
-    """Find the file of a model directory that holds its vocabulary.
+    """Find the vocabulary file of a model directory.
 
     Args:
         directory: str or path.
 
     Returns:
-        path of `assets/tokenizer/vocabulary.spm` (written by
-        `save_to_preset`), else `spiece.model` (released), else
-        `tokenizer.json` (Hugging Face's alone), or None if there is none.
+        path of the first of these files that exists, or None:
+        `assets/tokenizer/vocabulary.spm` (from `save_to_preset`),
+        `spiece.model` (released), `tokenizer.json` (Hugging Face).
     """
     directory = as_model_path(directory)
     for name in (PRESET_FILE, MODEL_FILE, TOKENIZER_FILE):
@@ -72,10 +75,10 @@ def find_tokenizer_file(directory):
 
 
 def has_tokenizer(directory):
-    """Whether a model directory holds a tokenizer that can be read here.
+    """Whether a model directory has a tokenizer that we can read, bool.
 
-    The tokenizers of other BERTs, such as WordPiece, cannot be read; their
-    models can.
+    We cannot read the tokenizers of other BERTs, such as WordPiece. But we can
+    read their models.
 
     Args:
         directory: str or path.
@@ -85,42 +88,44 @@ def has_tokenizer(directory):
         return file is not None
     model = _read_json(file).get("model")
     if not isinstance(model, dict):
-        return True  # the reader raises the error
+        return True  # `read_tokenizer` raises the error
     kind = _read_json(file.parent / "config.json").get("model_type")
     if kind not in ("bert", "mpnet"):
         return model.get("type") != "WordPiece"
     try:
         first = [piece for piece, _ in model["vocab"][: len(SPECIAL_SYMBOLS)]]
-    except (LookupError, TypeError, ValueError):  # not a Unigram model
+    except (LookupError, TypeError, ValueError):  # not a Unigram vocabulary
         return False
     return first == list(SPECIAL_SYMBOLS)
 
 
 def read_tokenizer(directory, lowercase=None, verify=True):
-    """Read the tokenizer of a model directory, in any of its formats.
+    """Read the tokenizer of a model directory, in any supported format.
 
-    The vocabulary is the file of `find_tokenizer_file`. Whether texts are
-    lower-cased is read from our `tokenizer.json`, else from `do_lower_case` in
-    `tokenizer_config.json`, else from the normalizer in Hugging Face's
-    `tokenizer.json`. Accents are kept if the model's file or `keep_accents` in
-    `tokenizer_config.json` demands it, or if the normalizer in Hugging Face's
-    `tokenizer.json` has no StripAccents. A warning lists settings of Hugging
-    Face that the released preprocessing lacks.
+    `find_tokenizer_file` finds the vocabulary. The setting for lower case is
+    read from the first of these that has it: our `tokenizer.json`,
+    `do_lower_case` in `tokenizer_config.json`, the normalizer in Hugging Face's
+    `tokenizer.json`.
+
+    Accents are kept if the model file or `keep_accents` in
+    `tokenizer_config.json` has this setting, or if the normalizer in Hugging
+    Face's `tokenizer.json` has no StripAccents. A warning lists settings of
+    Hugging Face that the released preprocessing lacks.
 
     Args:
         directory: str or path.
-        lowercase: bool, or None to use the files' setting, False if they have
-            none.
-        verify: bool, whether to compare the files with the `SHA256SUMS` beside
-            them, if there is one. Default True.
+        lowercase: bool, or None (default) for the setting in the files. Files
+            without this setting count as False.
+        verify: bool, whether to compare the files with the directory's
+            `SHA256SUMS`, if it exists. Default True.
 
     Returns:
-        Tokenizer. Its `path` is None if the vocabulary came from a
-        `tokenizer.json`, or if the setting to keep accents came from another
+        Tokenizer. Its `path` is None if the vocabulary is from a
+        `tokenizer.json`, or if the setting to keep accents is from another
         file.
 
     Raises:
-        FileNotFoundError: there is no such directory, or no tokenizer in it.
+        FileNotFoundError: the directory does not exist or has no tokenizer.
         ValueError: a file is damaged, or belongs to another model.
     """
     directory = as_model_path(directory)
@@ -168,14 +173,14 @@ def find_tokenizer(path, lowercase=False):
 
     Args:
         path: str or path.
-        lowercase: bool. False (default) uses the setting of a directory's
-            files.
+        lowercase: bool. With False (default), the setting in the files of a
+            directory is used.
 
     Returns:
         Tokenizer.
 
     Raises:
-        FileNotFoundError, ValueError: as from `Tokenizer` and `read_tokenizer`.
+        FileNotFoundError, ValueError: see `Tokenizer` and `read_tokenizer`.
     """
     path = as_model_path(path)
     if path.is_dir():
@@ -184,15 +189,15 @@ def find_tokenizer(path, lowercase=False):
 
 
 def check_tokenizer(directory, tokenizer):
-    """Refuse records whose tokenizer is not the model's.
+    """Refuse records that were built with another tokenizer than the model's.
 
     Args:
-        directory: str or path of the model. Some hold no tokenizer or no
-            setting for the case; then it is not compared.
+        directory: str or path of the model. A tokenizer or a setting for lower
+            case that the directory lacks is not compared.
         tokenizer: Tokenizer of the records.
 
     Raises:
-        ValueError: another vocabulary, or text of another case.
+        ValueError: the vocabulary, the accents or the case differ.
     """
     directory = as_model_path(directory)
     file = find_tokenizer_file(directory)
@@ -236,7 +241,7 @@ def check_tokenizer(directory, tokenizer):
 
 
 def _vocabulary(tokenizer):
-    """Parts of a model file that decide the ids of a text."""
+    """Return the parts of a model file that determine the ids of a text."""
     model = model_file.ModelProto.FromString(tokenizer.model_proto)
     pieces = [(entry.piece, entry.score) for entry in model.pieces]
     return pieces, model.normalizer_spec.precompiled_charsmap
@@ -245,17 +250,17 @@ def _vocabulary(tokenizer):
 def write_tokenizer(tokenizer, directory):
     """Write a tokenizer for `transformers.AutoTokenizer.from_pretrained`.
 
-    Writes `spiece.model`, `tokenizer_config.json` and `tokenizer.json`, each
-    under a temporary name that is then renamed, and adds their digests to
-    `SHA256SUMS`. `read_tokenizer` gives the same ids with any of them.
+    Write `spiece.model`, `tokenizer_config.json` and `tokenizer.json`, each
+    atomically, and add their digests to `SHA256SUMS`. `read_tokenizer` gives
+    the same ids from any of these files.
 
     Args:
         tokenizer: Tokenizer.
-        directory: str or path, made if missing.
+        directory: str or path. A missing directory is created.
 
     Raises:
         OSError: a file cannot be written.
-        ValueError: Hugging Face's XLNet tokenizer cannot express the model.
+        ValueError: Hugging Face's XLNet tokenizer cannot represent the model.
     """
     model = model_file.ModelProto.FromString(tokenizer.model_proto)
     _check_expressible(tokenizer, model)
@@ -274,9 +279,10 @@ def write_tokenizer(tokenizer, directory):
 
 
 def _warn_of_marks(model):
-    """Warn of pieces that Hugging Face's tokenizer never makes.
+    """Warn about pieces that Hugging Face's tokenizer never gives.
 
-    It drops every mark; the release drops only marks that combine.
+    Hugging Face's tokenizer removes every mark. The release removes only marks
+    that combine.
     """
     pieces = [x.piece for x in model.pieces if x.type == model_file.NORMAL]
     lost = [
@@ -313,7 +319,7 @@ def _refuse(directory):
 
 
 def tokenizer_advice(directory):
-    """Advice about a model directory without a tokenizer, str."""
+    """Give advice about a model directory without a tokenizer, str."""
     for name in (WORD_PIECES_FILE, TOKENIZER_FILE):
         if (as_path(directory) / name).is_file():
             return (
@@ -338,12 +344,12 @@ def _read_lowercase(values, config, directory):
 def _keeps_accents(values, config, directory):
     if _read_bool(config, "keep_accents", directory / CONFIG_FILE):
         return True
-    # A preset's own file has no normalizer.
+    # The `tokenizer.json` of our presets has no normalizer.
     return "model" in values and "StripAccents" not in _kinds(values, directory)
 
 
 def _read_bool(values, key, file):
-    """Value of a key, or None if the file lacks it."""
+    """Read the bool of a key, None if the key is missing."""
     value = values.get(key)
     if value is not None and not isinstance(value, bool):
         raise ValueError(
@@ -354,7 +360,7 @@ def _read_bool(values, key, file):
 
 
 def _kinds(values, directory):
-    """Set of the kinds of normalizers in a `tokenizer.json`."""
+    """Return the set of the normalizers' types in a `tokenizer.json`."""
     file = directory / TOKENIZER_FILE
     return {normalizer["type"] for normalizer in normalizers(values, file)}
 
@@ -385,7 +391,7 @@ def _warn_of_differences(tokenizer, values, directory):
 
 
 def _tokens_beyond(vocabulary_size, values, directory):
-    """List the tokens added behind the end of the vocabulary, by id."""
+    """List the tokens that are added after the vocabulary, sorted by id."""
     file = directory / ADDED_TOKENS_FILE
     tokens = _read_json(file)
     if not all(isinstance(index, int) for index in tokens.values()):
@@ -417,7 +423,8 @@ def _check_expressible(tokenizer, model):
 
 def _config(tokenizer):
     return {
-        # XLNetTokenizer of transformers 5 ignores the files and drops accents.
+        # XLNetTokenizer of transformers 5 ignores the files and removes
+        # accents.
         "tokenizer_class": "PreTrainedTokenizerFast"
         if tokenizer.keep_accents
         else "XLNetTokenizer",
@@ -425,7 +432,7 @@ def _config(tokenizer):
         "keep_accents": tokenizer.keep_accents,
         "remove_space": True,
         "padding_side": "left",
-        # By default transformers 5 leaves out the segments of a pair.
+        # By default transformers 5 does not return the segments of a pair.
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "bos_token": "<s>",
         "eos_token": "</s>",
@@ -439,7 +446,7 @@ def _config(tokenizer):
 
 
 def _read_json(file):
-    """Read a JSON object; empty if there is no file."""
+    """Read a JSON object, {} if the file does not exist."""
     if not file.is_file():
         return {}
     check_length(file, size_of(file), MOST_JSON_BYTES)

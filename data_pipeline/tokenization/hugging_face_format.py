@@ -1,7 +1,7 @@
-"""Conversion between Hugging Face's `tokenizer.json` and a SentencePiece model.
+"""Conversion between `tokenizer.json` files and SentencePiece models.
 
-The file holds the model's pieces, their scores and the character map of the
-normalizer: enough to rebuild the model.
+Hugging Face's `tokenizer.json` contains the pieces of a model, their scores and
+the character map of the normalizer. This is enough to rebuild the model.
 
 Source: `XLNetConverter` in Hugging Face's `convert_slow_tokenizer.py`.
 """
@@ -22,21 +22,21 @@ from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 from data_pipeline.tokenization.symbols import missing_symbols
 
-# Hugging Face subtracts this from the score of a piece such as "3,", so that
+# Hugging Face subtracts this number from the score of a piece such as "3,". So
 # its tokenizer avoids the pieces that the release splits afterwards.
 _COMMA_PENALTY = 100
 _MAX_FLOAT32 = 3.4028234663852886e38
 
 
 def to_model(values, file):
-    """Rebuild the SentencePiece model behind a `tokenizer.json`.
+    """Rebuild the SentencePiece model of a `tokenizer.json`.
 
-    Pieces, kinds, scores and ids equal the original's to the bit. Pieces that
-    the original marks as unused become ordinary.
+    Pieces, kinds, scores and ids are equal to the original model's to the bit.
+    Pieces that the original model marks as unused become ordinary pieces.
 
     Args:
-        values: dict, the content of the file.
-        file: path, for the errors.
+        values: dict, content of the file.
+        file: path, for messages.
 
     Returns:
         ModelProto.
@@ -55,7 +55,7 @@ def to_model(values, file):
     model = model_file.ModelProto()
     penalty = _COMMA_PENALTY if _has_penalty(vocabulary) else 0
     for index, (piece, score) in enumerate(vocabulary):
-        # Exact in float64, so this restores the model's float32.
+        # The sum is exact in float64, so it restores the model's float32 score.
         score += penalty if ends_in_digit_comma(piece) else 0
         entry = model.pieces.add(piece=piece, score=score)
         kind = _kind(index, piece, score, special, byte_fallback)
@@ -66,7 +66,7 @@ def to_model(values, file):
     model.trainer_spec.byte_fallback = byte_fallback
     charsmap = _read_charsmap(values, file)
     spec = model.normalizer_spec
-    # SentencePiece reads the table; people read the name.
+    # SentencePiece uses only the table. The name is for people.
     spec.name = "user_defined" if charsmap else "identity"
     spec.precompiled_charsmap = charsmap
     spec.add_dummy_prefix = True
@@ -76,12 +76,12 @@ def to_model(values, file):
 
 
 def from_model(model, lowercase):
-    """Convert a model to the content of a `tokenizer.json`.
+    """Convert a SentencePiece model to the content of a `tokenizer.json`.
 
     Args:
-        model: ModelProto of a Unigram model with XLNet's special symbols; it
-            records whether accents are kept.
-        lowercase: bool, whether texts are lower-cased first.
+        model: ModelProto of a Unigram model with XLNet's special symbols and
+            the setting for accents.
+        lowercase: bool, whether texts are lowercased first.
 
     Returns:
         dict.
@@ -122,14 +122,14 @@ def from_model(model, lowercase):
 
 
 def normalizers(values, file):
-    """List the normalizers of a `tokenizer.json`, nested ones too.
+    """List the normalizers of a `tokenizer.json`, also nested normalizers.
 
     Args:
-        values: dict, the content of the file.
-        file: path, for the errors.
+        values: dict, content of the file.
+        file: path, for messages.
 
     Returns:
-        list of dict with a "type", in order.
+        list of dict with the key "type", in order.
 
     Raises:
         ValueError: the file is damaged.
@@ -155,14 +155,14 @@ def normalizers(values, file):
 
 
 def added_tokens(values, file):
-    """List the added tokens of a `tokenizer.json`, which split texts first.
+    """List the added tokens of a `tokenizer.json`.
 
     Args:
-        values: dict, the content of the file.
-        file: path, for the errors.
+        values: dict, content of the file.
+        file: path, for messages.
 
     Returns:
-        list of dict with "id" and "content".
+        list of dict with the keys "id" and "content".
 
     Raises:
         ValueError: the file is damaged.
@@ -179,11 +179,11 @@ def added_tokens(values, file):
 
 
 def damaged(file, reason):
-    """Make the error for a file that cannot be read.
+    """Make the error for a damaged file.
 
     Args:
         file: path.
-        reason: str.
+        reason: str, the fault of the file.
 
     Returns:
         ValueError.
@@ -198,15 +198,15 @@ def _kind(index, piece, score, special, byte_fallback):
     if index < END_OF_PARAGRAPH_ID:
         return model_file.CONTROL
     if index == END_OF_PARAGRAPH_ID:
-        # The release gives it another kind than the other symbols, though
-        # Hugging Face calls it special too.
+        # In the release, <eop> has another kind than the other symbols,
+        # although Hugging Face marks all of them as special.
         return model_file.USER_DEFINED
     if byte_fallback and re.fullmatch("<0x[0-9A-F]{2}>", piece):
         return model_file.BYTE
     if score:
         return model_file.NORMAL
-    # A learnt piece has a log-probability as its score; these pieces do not. A
-    # "." that a user's settings call special must stay part of texts.
+    # Learnt pieces have log-probabilities as scores, other pieces have 0. If a
+    # user's settings mark "." as special, "." must still be part of texts.
     if piece in special and piece.startswith("<"):
         return model_file.CONTROL
     return model_file.USER_DEFINED
@@ -216,7 +216,7 @@ def _read_vocabulary(unigram, file):
     if not isinstance(unigram, dict):
         raise damaged(file, 'it has no "model"')
     vocabulary = unigram.get("vocab")
-    # Older files do not name the type.
+    # Older files have no type.
     kind = unigram.get("type", "Unigram")
     if kind != "Unigram" or isinstance(vocabulary, dict):
         raise ValueError(
@@ -232,7 +232,7 @@ def _read_vocabulary(unigram, file):
         if not (
             isinstance(entry, list)
             and [type(value) for value in entry] in ([str, float], [str, int])
-            # NaN gives False too.
+            # This comparison is also False for NaN.
             and abs(entry[1]) <= _MAX_FLOAT32
             and entry[0] == replace_surrogates(entry[0])
         ):
@@ -257,8 +257,8 @@ def _check_symbols(pieces, unigram, file):
 
 
 def _has_penalty(vocabulary):
-    # `transformers` lowers these scores in `XLNetConverter`. Version 5 reads
-    # the pieces from a SentencePiece model without this converter.
+    # `XLNetConverter` of `transformers` lowers these scores. Version 5 reads a
+    # SentencePiece model without this converter.
     scores = [s for piece, s in vocabulary if ends_in_digit_comma(piece)]
     return bool(scores) and max(scores) <= -_COMMA_PENALTY
 
@@ -289,8 +289,8 @@ def _normalizer(model, lowercase):
     if charsmap:
         charsmap = base64.b64encode(charsmap).decode()
         table = {"type": "Precompiled", "precompiled_charsmap": charsmap}
-        # SentencePiece's table composes a letter and its accents. Hugging Face
-        # applies the table to the letter alone, or drops the accents.
+        # SentencePiece's table composes a letter with its accents. Hugging Face
+        # applies the table only to the letter, or removes the accents.
         compose = []
         if model.keep_accents and own_normalizer(model)("o\u0308") == "\u00f6":
             compose = [{"type": "NFC"}]
@@ -299,8 +299,8 @@ def _normalizer(model, lowercase):
 
 
 def _special_tokens(model):
-    # User-defined pieces, such as ".", are not special tokens: the text after a
-    # special token begins a new word.
+    # User-defined pieces such as "." must not be special tokens, because the
+    # text after a special token would begin a new word.
     return [
         {
             "id": index,
@@ -317,7 +317,7 @@ def _special_tokens(model):
 
 
 def _post_processor():
-    """Template that puts "<sep> <cls>" behind a text, as the release does."""
+    """Make the template that adds "<sep> <cls>" after a text."""
 
     def text(name, segment):
         return {"Sequence": {"id": name, "type_id": segment}}

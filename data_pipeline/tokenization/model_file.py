@@ -1,13 +1,14 @@
-"""SentencePiece's model file as protobuf messages.
+"""SentencePiece model files as protobuf messages.
 
-`ModelProto` has the fields that this library reads or writes; protobuf keeps
-the others unchanged. sentencepiece's own classes cannot be imported here: they
-need a newer protobuf than TensorFlow's packages install.
+`ModelProto` has the fields that this library reads or writes. Protobuf keeps
+all other fields unchanged. We cannot import sentencepiece's own classes,
+because they need a newer protobuf than TensorFlow's packages install.
 
-SentencePiece has no checksum: most flipped bits of a model go unnoticed. So a
-model trained here begins with an extra field, the SHA-256 of all bytes behind
-it. A second extra field records that texts keep their accents. Both stay in the
-file, and other libraries ignore them. Other models lack these fields.
+SentencePiece has no checksum, so it does not detect most flipped bits of a
+model. A model trained by this library therefore begins with an extra field, the
+SHA-256 of all following bytes. A second extra field stores the setting to keep
+accents. Other libraries ignore both fields. Models from elsewhere lack these
+fields.
 
 Source: `sentencepiece_model.proto` of SentencePiece.
 """
@@ -18,23 +19,24 @@ from google.protobuf import descriptor_pb2
 from google.protobuf import descriptor_pool
 from google.protobuf import message_factory
 
-# Kinds of pieces.
+# Kinds of pieces in SentencePiece.
 NORMAL = 1
 UNKNOWN = 2
 CONTROL = 3
 USER_DEFINED = 4
 BYTE = 6
 
-UNIGRAM = 1  # a kind of model
+UNIGRAM = 1  # a type of model
 
-# Field numbers that SentencePiece reserves for extensions.
+# Field numbers in the range that SentencePiece reserves for extensions.
 _DIGEST_FIELD, _DIGEST_BYTES = 1000, 32
 _ACCENTS_FIELD = 1001
-_DIGEST_HEAD = b"\xc2\x3e\x20"  # number, type and size of the field
+_DIGEST_HEAD = b"\xc2\x3e\x20"  # number, type and length of the field
 
 _PACKAGE = "xlnet_tf.sentencepiece"
 _Field = descriptor_pb2.FieldDescriptorProto
-# Enumerations are int32 here: the bytes are the same, and unknown values stay.
+# Enumerations are declared as int32. The bytes are the same, and unknown values
+# are kept.
 _MESSAGES = {
     "SentencePiece": [
         ("piece", 1, _Field.TYPE_STRING, ""),
@@ -80,7 +82,8 @@ def _make_model_proto():
             field.type = kind
             if extra:
                 field.default_value = extra
-    # A separate pool: sentencepiece's own classes may be loaded too.
+    # Use a separate pool, because sentencepiece's own classes may be loaded
+    # too.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(
@@ -92,10 +95,10 @@ ModelProto = _make_model_proto()
 
 
 def with_digest(model_proto):
-    """Put the SHA-256 in front of a model.
+    """Add the field with the SHA-256 at the front of a model.
 
     Args:
-        model_proto: bytes of a model without one.
+        model_proto: bytes of a model without this field.
 
     Returns:
         bytes.
@@ -104,7 +107,7 @@ def with_digest(model_proto):
 
 
 def with_accents(model_proto):
-    """Mark a model to keep the accents of texts; the result has no SHA-256.
+    """Set the field to keep accents; the result has no SHA-256.
 
     Args:
         model_proto: bytes.
@@ -119,24 +122,24 @@ def with_accents(model_proto):
 
 
 def is_damaged(model_proto):
-    """Whether a model does not match the SHA-256 at its beginning.
+    """Whether a model does not match its SHA-256 field, bool.
 
     Args:
         model_proto: bytes.
 
     Returns:
-        bool, False for a model without one.
+        bool, False for a model without a SHA-256.
     """
     begin = len(_DIGEST_HEAD)
     end = begin + _DIGEST_BYTES
     digest = hashlib.sha256(model_proto[end:]).digest()
-    # The head itself may be damaged.
+    # The bytes before the SHA-256 may be damaged too.
     has_head = model_proto[:begin] == _DIGEST_HEAD
     return has_head != (model_proto[begin:end] == digest)
 
 
 def refusal(error):
-    """Reason for which SentencePiece refuses a model, without source lines.
+    """Describe why SentencePiece refuses a model, without source lines.
 
     Args:
         error: RuntimeError of SentencePiece.

@@ -1,19 +1,20 @@
-"""Rows of ragged tensors, in graph ops."""
+"""Row indices of ragged tensors, as graph ops."""
 
 import tensorflow as tf
 
 
 def row_ids(ragged):
-    """Row of each value of a ragged tensor.
+    """Compute the row index of each value of a ragged tensor.
 
-    The memory of `RaggedTensor.value_rowids` grows with the number of rows
-    times the longest row: gigabytes if one of many words is long.
+    We avoid `RaggedTensor.value_rowids` because its memory grows with the
+    number of rows times the longest row. This is gigabytes if one of many words
+    is long.
 
     Args:
         ragged: ragged tensor [N, (T)].
 
     Returns:
-        int64 tensor [values].
+        int64 tensor with one index per value.
     """
     splits = tf.cast(ragged.row_splits, tf.int64)
     places = tf.range(splits[-1])

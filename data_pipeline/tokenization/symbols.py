@@ -1,7 +1,7 @@
-"""The nine special symbols, the first pieces of every XLNet vocabulary.
+"""Special symbols of XLNet vocabularies, and layouts of sequences.
 
-Records, tokenizers and exports share their ids, which are as released, and the
-layouts of sequences.
+The nine special symbols are the first pieces of every vocabulary. Records,
+tokenizers and exports all use their ids, which are the same as in the release.
 """
 
 import dataclasses
@@ -31,24 +31,25 @@ SPECIAL_IDS = {
 }
 SPECIAL_SYMBOLS = tuple(SPECIAL_IDS)
 
-BLANK = "\u2581"  # SentencePiece writes a space as this block
+BLANK = "\u2581"  # SentencePiece's character for a space
 
-# XLNet only compares segments for equality; the class token and padding have
-# their own segments. Questions are padded on the right.
+# XLNet only compares segments for equality. The class token and padding have
+# separate segments. Questions are padded on the right.
 FIRST_SEGMENT, SECOND_SEGMENT, CLS_SEGMENT = range(3)
 PADDING_SEGMENTS = {"left": 4, "right": 3}
-PADDING_ID = 0  # as released, not the id of <pad>
+PADDING_ID = 0  # as in the release; not the id of <pad>
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Positions and segments of the symbols and the padding of a sequence.
+    """Layout of a sequence: positions and segments of symbols and padding.
 
     Attributes:
-        name: str, as in the config of a model.
-        class_first: bool, True if [CLS] begins a sequence, False if it ends it.
-        class_segment: int, the segment of [CLS].
-        padding_segments: dict of "left" and "right" to int.
+        name: str, value in the config of a model.
+        class_first: bool, whether [CLS] is the first token instead of the last.
+        class_segment: int, segment id of [CLS].
+        padding_segments: dict of the padded side, "left" or "right", to the
+            segment id of padding, int.
     """
 
     name: str
@@ -62,16 +63,16 @@ class Layout:
         return int(self.class_first)
 
     def pad_side(self, usual):
-        """Padded side, "left" or "right".
+        """Choose the side to pad, "left" or "right".
 
         Args:
-            usual: the side for a class token at the end.
+            usual: the side to pad if the class token is at the end.
         """
-        # The token at position 0 stands for the sequence.
+        # A class token at the front must stay at position 0.
         return "right" if self.class_first else usual
 
     def fillers(self, pad_side):
-        """Values of features in padding, dict by the feature's name."""
+        """Return the values of features in padding, dict of feature names."""
         segment = self.padding_segments[pad_side]
         return {"token_ids": PADDING_ID, "segment_ids": segment}
 
@@ -88,10 +89,10 @@ LAYOUTS = {
 
 
 def find_layout(name):
-    """Find the Layout of a name.
+    """Find a Layout by its name.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: the name is unknown.
     """
     if name not in LAYOUTS:
         raise ValueError(
@@ -102,7 +103,7 @@ def find_layout(name):
 
 
 def missing_symbols(pieces):
-    """Special symbols that a vocabulary lacks at their ids.
+    """List the special symbols that a vocabulary lacks at their ids.
 
     Args:
         pieces: list of str.

@@ -1,8 +1,8 @@
-"""SentencePiece ids of texts, exactly as in the released preprocessing.
+"""Tokenizer with the same ids as the released preprocessing.
 
-The steps have the order of the release, which matters: blanks, quotes, accents,
-case (all four compiled into the SentencePiece model), SentencePiece, and last
-the comma after a digit. See `cleaning`.
+The steps and their order are the same as in the release: blanks, quotes,
+accents, case, SentencePiece, commas after digits. The first four steps are
+compiled into the SentencePiece model, see `cleaning`.
 """
 
 import hashlib
@@ -27,39 +27,41 @@ from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.symbols import missing_symbols
 
 PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~')
-# The released pieces have at most 18 bytes. TensorFlow Text crashes the process
-# on a piece of 200 KB.
+# Released pieces have at most 18 bytes. TensorFlow Text crashes the process if
+# a piece has 200 KB.
 MAX_PIECE_BYTES = 1000
-# The released model has 0.8 MB; a model of 250,000 pieces has 5 MB.
+# The released model has 0.8 MB. A model with 250,000 pieces has 5 MB.
 _MOST_BYTES = 2**26
 
-# Lines of a `vocab.txt` of BERT's.
+# Lines that a `vocab.txt` of BERT contains.
 _WORD_PIECES = re.compile(rb"^\[(UNK|CLS|SEP)\]\r?$", re.MULTILINE)
 _TRAIN = "python -m data_pipeline.train_tokenizer"
 
 
 class Tokenizer:
-    """The released text preprocessing and SentencePiece model.
+    """SentencePiece tokenizer with the released text preprocessing.
 
-    It is pickled with the model's content, so workers need no file.
+    Pickling includes the content of the model, so workers need no file.
 
     Args:
-        path: path of a SentencePiece model whose first nine pieces are
+        path: path of a SentencePiece model. Its first nine pieces must be
             `SPECIAL_SYMBOLS`.
-        lowercase: bool, True for weights of uncased text. Default False.
+        lowercase: bool, whether to lowercase texts, for uncased models. Default
+            False.
 
     Attributes:
-        path: str, or None if made by `from_model_proto`.
-        lowercase: bool.
-        keep_accents: bool, as `train_tokenizer` wrote it into the file.
+        path: str, or None for a tokenizer from `from_model_proto`.
+        lowercase: bool, the argument.
+        keep_accents: bool, whether texts keep accents, a setting that
+            `train_tokenizer` stores in the file.
         model_proto: bytes, the content of the file.
         digest: str, the SHA-256 of `model_proto` in hexadecimal.
         vocabulary_size: int, V.
-        starts_word: bool array [V], True where a piece begins a word; False
-            for bytes of characters that the vocabulary lacks.
-        cuts_at_blanks: bool, True if no piece spans a blank. Then words have
-            the same ids together and apart.
-        cleaning: CompiledCleaning, the model with the cleaning built in.
+        starts_word: bool array [V], True for a piece that begins a word. False
+            for the byte pieces of unknown characters.
+        cuts_at_blanks: bool, True if no piece spans a blank. Words then have
+            the same ids in a text and alone.
+        cleaning: CompiledCleaning, the model with compiled cleaning.
         commas: DigitCommas.
 
     Example:
@@ -74,7 +76,7 @@ class Tokenizer:
     ```
 
     Raises:
-        FileNotFoundError: there is no file at `path`.
+        FileNotFoundError: the file does not exist.
         ValueError: the file is not a SentencePiece model, lacks the special
             symbols, or was changed after `train_tokenizer` wrote it.
 
@@ -101,14 +103,14 @@ class Tokenizer:
 
     @classmethod
     def from_model_proto(cls, model_proto: bytes, lowercase: bool = False):
-        """Make a tokenizer from the bytes of a model file.
+        """Make a tokenizer from the content of a model file.
 
         Args:
             model_proto: bytes.
-            lowercase: bool, default False.
+            lowercase: bool, see `Tokenizer`. Default False.
 
         Returns:
-            Tokenizer, whose `path` is None.
+            Tokenizer. Its `path` is None.
         """
         self = cls.__new__(cls)
         self._set_up(model_proto, lowercase, None)
@@ -151,7 +153,7 @@ class Tokenizer:
         self._silent = self._unseen | self.cleaning.dropped
         self.starts_word = np.array(
             [
-                # Pieces such as <0xE4> are single bytes of characters.
+                # A piece such as <0xE4> is a single byte of a character.
                 _starts_word(piece) and not processor.is_byte(index)
                 for index, piece in enumerate(self._pieces)
             ]
@@ -167,7 +169,7 @@ class Tokenizer:
         )
 
     def encode(self, text: str) -> list[int]:
-        """Split a text into pieces of the vocabulary.
+        """Tokenize a text into ids of the vocabulary.
 
         Args:
             text: str.
@@ -183,11 +185,12 @@ class Tokenizer:
         return self.commas.replace(self._processor.encode(self._valid(text)))
 
     def encode_batch(self, texts, num_threads: int | None = None):
-        """Split many texts at once, on several threads.
+        """Tokenize many texts at once, on several threads.
 
         Args:
-            texts: list or other iterable of str.
-            num_threads: int, default None: one per processor core.
+            texts: iterable of str, such as a list.
+            num_threads: int, or None (default) for one thread per processor
+                core.
 
         Returns:
             list of lists of int, in the order of `texts`.
@@ -207,7 +210,7 @@ class Tokenizer:
         return [self.commas.replace(ids) for ids in rows]
 
     def encode_flat(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Split many texts at once on this thread, into flat arrays.
+        """Tokenize many texts at once on this thread, into flat arrays.
 
         Args:
             texts: list of str.
@@ -231,13 +234,15 @@ class Tokenizer:
         return self.commas.replace_flat(ids, lengths)
 
     def encode_with_offsets(self, text: str) -> tuple[list, list]:
-        """Split a text and locate each piece in it.
+        """Tokenize a text and find the place of each piece.
 
-        Spans leave out the blank before a word. A piece that consists of this
-        blank has an empty span, behind the text before it. Dropped accents
-        belong to the letter before them. Some characters, such as U+2026, map
-        to several: pieces inside such a character have its span, and a piece
-        that only ends inside it ends before it. Begins and ends never decrease.
+        A span does not include the blank before a word. A piece that is only
+        this blank has an empty span after the preceding text. Removed accents
+        belong to the letter before them. The cleaning maps some characters,
+        such as U+2026, to several characters. A piece inside such a character
+        has the span of the character. A piece that begins before such a
+        character and ends inside it has a span that ends before the character.
+        Begins and ends never decrease.
 
         Args:
             text: str.
@@ -259,7 +264,7 @@ class Tokenizer:
         )
         for place, (index, piece, (begin, end)) in enumerate(pieces):
             is_blank = not self._pieces[index].strip(BLANK)
-            # The blank before a text has no character either.
+            # At the beginning of the text, the blank also has no character.
             is_inside = place > 0 and begin == end
             if is_blank and not is_inside:
                 blank = begin, self._blank_place(text, begin, *blank)
@@ -272,10 +277,11 @@ class Tokenizer:
         return [index for index, _ in parts], [span for _, span in parts]
 
     def decode(self, ids) -> str:
-        """Join pieces to text, leaving out control symbols.
+        """Join the pieces of ids to a text, without control symbols.
 
         Args:
-            ids: iterable of int: a list, an array, a tensor of one axis.
+            ids: iterable of int, such as a list, an array or a tensor with one
+                axis.
 
         Returns:
             str.
@@ -289,7 +295,7 @@ class Tokenizer:
         return self._processor.decode(ids)
 
     def id_to_piece(self, index: int) -> str:
-        """The piece of an id.
+        """Return the piece of an id.
 
         Args:
             index: int.
@@ -304,18 +310,18 @@ class Tokenizer:
         return self._pieces[index]
 
     def piece_to_id(self, piece: str) -> int:
-        """The id of a piece.
+        """Return the id of a piece.
 
         Args:
             piece: str.
 
         Returns:
-            int, 0 for a piece that the vocabulary lacks.
+            int. For a piece that the vocabulary lacks, 0, the id of <unk>.
         """
         return self._processor.piece_to_id(piece)
 
     def _valid(self, text):
-        """Text that SentencePiece accepts, with as many characters."""
+        """Make a text valid for SentencePiece, with the same length."""
         check_text(text)
         if text.isascii():
             return text
@@ -325,8 +331,9 @@ class Tokenizer:
         return final_sigma(text, self.keep_accents)
 
     def _span(self, text, begin, end):
-        """Begin, last character and end of a piece, without blanks around."""
-        # If no character is left, SentencePiece stopped inside the next one.
+        """Find the begin, last character and end of a piece, without blanks."""
+        # If no character is left, SentencePiece ended inside the next
+        # character.
         limit = end
         while begin < len(text) and text[begin] in self._silent:
             begin += 1
@@ -340,9 +347,10 @@ class Tokenizer:
         return begin, last, limit
 
     def _blank_place(self, text, begin, last_begin, last_place):
-        """Position of the blank before `begin`, right after the earlier text.
+        """Find the position of a blank, directly after the preceding text.
 
-        Text before the last blank's `begin` is not read again.
+        `begin` is the end of the blank. `last_begin` and `last_place` belong to
+        the blank before; the text before `last_begin` is not read again.
         """
         place = begin
         while place > last_begin and text[place - 1] in self._silent:

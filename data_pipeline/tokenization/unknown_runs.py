@@ -1,20 +1,21 @@
-"""Runs of characters that the vocabulary lacks, in graph ops.
+"""Graph ops for runs of characters that the vocabulary lacks.
 
-SentencePiece makes one unknown piece of such a run. The SentencePiece version
-inside TensorFlow Text has two faults there:
+SentencePiece converts such a run to one unknown piece. The SentencePiece
+version in TensorFlow Text has two faults with such runs:
 
-- It joins the characters in time quadratic in the length of the run. So it gets
-  a model with byte fallback, in which it joins nothing: each unknown character
-  becomes its bytes, pieces behind the vocabulary. `join` makes one unknown
-  piece of adjacent bytes, in linear time.
-- It adds up scores in float32. Unknown characters have the lowest score of all;
-  behind some thousand of them, the sum is too coarse to find the best pieces.
-  So `cut` cuts such runs in long words, and `join` joins their parts.
+- It joins the characters of a run in quadratic time. So we give it a model with
+  byte fallback, which converts each unknown character to byte pieces with ids
+  after the vocabulary. `join` then joins adjacent bytes to one unknown piece,
+  in linear time.
+- It adds scores in float32. Unknown characters have the lowest score. After
+  some thousand of them, the sum is not precise enough to find the best pieces.
+  So `cut` divides such runs in long words, and `join` joins the parts.
 
-A cut is safe: the characters on both sides are unknown, so no piece spans it;
-and no cleaning rule contains these two characters in a row.
+Cuts do not change the result. The characters on both sides of a cut are
+unknown, so no piece spans the cut. No cleaning rule contains these two
+characters in a row.
 
-Shapes: N texts, W words, P parts of them, M chunks of parts, K pieces of all
+Shapes: N texts, W words, P parts of words, M chunks of parts, K pieces of all
 chunks.
 """
 
@@ -30,21 +31,22 @@ from data_pipeline.tokenization.ragged import row_ids
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import UNKNOWN_ID
 
-# Shorter words stay whole and cost nothing here.
+# Words up to this size are not cut.
 _LONG_WORD = 1024  # bytes
-_LONGEST_RUN = 256  # characters where a cut is possible
-# Kinds of characters by the result of the cleaning: a character that the
-# vocabulary may have, only unknown ones, or nothing.
+_LONGEST_RUN = 256  # characters between two cuts
+# Kinds of characters, by the characters that the cleaning gives: at least one
+# possibly in the vocabulary, only unknown characters, or no characters.
 _KNOWN, _UNKNOWN, _NOTHING = range(3)
-_PAIR = 1 << 21  # above all code points
+_PAIR = 1 << 21  # larger than all code points
 
 
 class Parts(typing.NamedTuple):
-    """Words, with long ones in parts.
+    """Parts of words. A short word is a single part.
 
     Attributes:
         texts: string [P].
-        continues: bool [P], True = the part continues the word before it.
+        continues: bool [P], True if a part continues the word of the part
+            before.
     """
 
     texts: tf.Tensor
@@ -52,11 +54,11 @@ class Parts(typing.NamedTuple):
 
 
 class Sources(typing.NamedTuple):
-    """Pieces of chunks that form each of n pieces of texts.
+    """Chunk pieces that form each piece of a text.
 
     Attributes:
-        firsts, lasts: int64 [n], indices among the K of the first and the last
-            piece.
+        firsts, lasts: int64 [n], indices of the first and last chunk piece of
+            each of n text pieces, among all K chunk pieces.
     """
 
     firsts: tf.Tensor
@@ -64,21 +66,21 @@ class Sources(typing.NamedTuple):
 
 
 class UnknownRuns:
-    """Rules to cut long runs of unknown characters and join their pieces.
+    """Ops that cut long runs of unknown characters and join their pieces.
 
     Args:
         tokenizer: Tokenizer.
 
     Attributes:
-        model_proto: bytes, the SentencePiece model that writes unknown
-            characters as bytes, for chunks.
+        model_proto: bytes, the SentencePiece model for chunks, which converts
+            unknown characters to bytes.
     """
 
     def __init__(self, tokenizer):
         model = model_file.ModelProto.FromString(tokenizer.cleaning.model_proto)
         has_bytes = model.trainer_spec.byte_fallback
-        # The vocabulary's own byte pieces must stay separate, and only unigram
-        # models add up scores.
+        # If the vocabulary has byte pieces, they must stay separate. Only
+        # unigram models add scores.
         self._can_cut = (
             tokenizer.cuts_at_blanks
             and not has_bytes
@@ -99,7 +101,7 @@ class UnknownRuns:
         self.model_proto = model.SerializeToString()
 
     def cut(self, words):
-        """Cut words into parts.
+        """Cut long words into parts.
 
         Args:
             words: string tensor [W], UTF-8.
@@ -135,7 +137,7 @@ class UnknownRuns:
         )
 
     def _may_be_cut(self, codes):
-        """Whether a word may be cut before each of its characters, bool."""
+        """Find the characters before which a word may be cut, bool."""
         flat = codes.flat_values
         kinds = tf.gather(
             self._kinds, tf.searchsorted(self._limits, flat, side="right")
@@ -144,48 +146,51 @@ class UnknownRuns:
         pairs = tf.cast(pairs, tf.int64) * _PAIR + tf.cast(flat, tf.int64)
         rows = tf.searchsorted(self._pairs, pairs)
         is_pair = tf.gather(self._pairs, rows) == pairs
-        # If the cleaning composes two characters to a known one, both are
-        # known.
+        # If the cleaning composes two characters to a known character, both
+        # count as known.
         is_known = is_pair & tf.gather(self._is_known_pair, rows)
         is_known |= tf.concat([is_known, [False]], 0)[1:]
         kinds = tf.where(is_known, _KNOWN, kinds)
         places = tf.where(kinds != _NOTHING)[:, 0]
         before = tf.cumsum(tf.cast(kinds != _NOTHING, tf.int64), exclusive=True)
-        # The previous character that the cleaning keeps; -1 = none.
+        # Index of the previous character that the cleaning keeps, or -1.
         last = tf.gather(tf.concat([[-1], places], 0), before)
         starts = tf.gather(codes.row_starts(), row_ids(codes))
         follows = tf.gather(kinds, tf.maximum(last, 0)) == _UNKNOWN
         return (kinds == _UNKNOWN) & follows & (last >= starts) & ~is_pair
 
     def join(self, ids, continues, splits):
-        """Join the pieces of chunks to the pieces of texts.
+        """Join the pieces of chunks to pieces of texts.
 
         Args:
             ids: int32 ragged tensor [M, (pieces)].
-            continues: bool tensor [M], whether a chunk begins inside a word.
-            splits: int64 tensor [N + 1], the first chunk of each text.
+            continues: bool tensor [M], True for a chunk that begins inside a
+                word.
+            splits: int64 tensor [N + 1], index of each text's first chunk.
 
         Returns:
-            (int32 ragged tensor [N, (pieces)], Sources).
+            tuple of the ids of texts, int32 ragged tensor [N, (pieces)], and
+            Sources.
         """
         chunks = row_ids(ids)
         places = tf.range(tf.size(chunks, tf.int64))
         is_first = places == tf.gather(ids.row_starts(), chunks)
-        # SentencePiece puts a blank before every chunk.
+        # SentencePiece adds a blank before every chunk.
         is_blank = is_first & (ids.flat_values == self._blank_id)
         is_blank &= tf.gather(continues, chunks)
         kept = tf.where(~is_blank)[:, 0]
-        # Index of the text plus one, for each chunk and then for each piece.
+        # Index of the text plus one, first for each chunk and then for each
+        # piece.
         texts = tf.range(tf.size(continues, tf.int64))
         texts = tf.searchsorted(splits, texts, side="right")
         texts = tf.gather(texts, tf.gather(chunks, kept))
         is_byte = tf.gather(ids.flat_values >= self._first_byte, kept)
-        # Adjacent bytes are one piece, also across chunks of a text.
+        # Join adjacent bytes, also in different chunks of a text.
         is_joined = is_byte & tf.concat([[False], is_byte], 0)[:-1]
         is_joined &= texts == tf.concat([[0], texts], 0)[:-1]
         starts = tf.where(~is_joined)[:, 0]
         ends = tf.concat([starts[1:], [tf.size(kept, tf.int64)]], 0)
-        # Without pieces there is no end.
+        # Slice, because there may be no pieces and so no ends.
         lasts = tf.gather(kept, (ends - 1)[: tf.size(starts)])
         firsts = tf.gather(kept, starts)
         joined = tf.gather(ids.flat_values, firsts)
@@ -199,14 +204,14 @@ class UnknownRuns:
         return joined, Sources(firsts, lasts)
 
     def texts(self, ids, sources):
-        """Cleaned characters of unknown pieces.
+        """Return the cleaned characters of unknown pieces.
 
         Args:
             ids: int32 ragged tensor [M, (pieces)].
-            sources: Sources of n pieces that `join` made of them.
+            sources: Sources from `join`, for n pieces.
 
         Returns:
-            string [n], empty for pieces of the vocabulary.
+            string tensor [n], "" for pieces of the vocabulary.
         """
         places = tf.range(tf.size(ids.flat_values, tf.int64))
         numbers = tf.searchsorted(sources.firsts, places, side="right") - 1
@@ -218,10 +223,10 @@ class UnknownRuns:
 
 
 def _add_bytes(model):
-    """Make a model write unknown characters as bytes behind its vocabulary."""
+    """Add byte pieces for unknown characters after a model's vocabulary."""
     for entry in model.pieces:
-        # No text contains these pieces. SentencePiece would treat one named
-        # "<0x41>" as the byte.
+        # No text contains these pieces. Rename them, because SentencePiece
+        # would use a piece named "<0x41>" as a byte.
         if entry.type in (model_file.UNKNOWN, model_file.CONTROL):
             entry.piece += " (no text)"
     for byte in range(256):
@@ -230,7 +235,7 @@ def _add_bytes(model):
 
 
 def _known_characters(model):
-    # SentencePiece does not look for other pieces in texts.
+    # SentencePiece does not search for other kinds of pieces in texts.
     known = {
         character
         for entry in model.pieces
@@ -242,7 +247,7 @@ def _known_characters(model):
 
 
 def _rules(charsmap):
-    """dict of characters and sequences to their cleaned text."""
+    """Return a dict of characters and sequences to their cleaned text."""
     if not charsmap:
         return {}
     spec = model_file.ModelProto().normalizer_spec
@@ -253,7 +258,7 @@ def _rules(charsmap):
 
 
 def _kinds(known, rules):
-    """dict of a character's code to its kind; others are unknown."""
+    """Return a dict of codes of characters to kinds; others are unknown."""
 
     def kind(text):
         if not text:
@@ -270,10 +275,10 @@ def _kinds(known, rules):
 
 
 def _pairs(known, rules):
-    """Neighbours in the sequences that have rules.
+    """List the pairs of adjacent characters in the sequences with rules.
 
     Returns:
-        pairs: int64, rising.
+        pairs: int64, in ascending order.
         is_known: bool, whether a rule gives known characters.
     """
     pairs = {}
@@ -281,7 +286,7 @@ def _pairs(known, rules):
         for first, second in zip(source, source[1:], strict=False):
             pair = ord(first) * _PAIR + ord(second)
             pairs[pair] = pairs.get(pair, False) or not known.isdisjoint(to)
-    # The last value is above all others, so every search ends there.
+    # The last value is larger than all pairs, so every search finds a value.
     pairs = sorted({**pairs, _PAIR * _PAIR: False}.items())
     return np.array([p for p, _ in pairs], np.int64), np.array(
         [is_known for _, is_known in pairs]

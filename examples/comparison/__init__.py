@@ -1,1 +1,1 @@
-"""The comparison of objectives: its settings, its commands, its table."""
+"""Comparison of objectives: settings, commands and table."""

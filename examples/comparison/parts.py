@@ -1,4 +1,4 @@
-"""The commands of a comparison, their time, and what they must share."""
+"""Commands of a comparison, their expected times and shared settings."""
 
 from data_pipeline.base.files import read_json
 from data_pipeline.base.files import write_json
@@ -8,16 +8,18 @@ PLAN = "plan.json"
 
 
 class Comparison:
-    """The commands of a comparison, and where each of them writes.
+    """Commands of a comparison, with their output paths.
 
     Args:
-        settings: dict, as compare_objectives.yaml has it.
-        text: list of str, files or patterns.
-        text_format: str, as build_records takes it.
-        tasks: dict of task to list of one or two paths.
+        settings: dict, see compare_objectives.yaml.
+        text: list of str, files or globs.
+        text_format: str, see `build_records`.
+        tasks: dict of task to a list of one or two paths, for training and
+            evaluation.
         output: path.
-        seeds: int, runs of every task.
-        steps: int, of pretraining, or None for those of the settings.
+        seeds: int, number of runs of every task.
+        steps: int, number of steps of pretraining, or None for the number in
+            the settings.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class Comparison:
         self._tokenizer = output / "tokenizer" / "spiece.model"
 
     def prepare(self, system):
-        """The commands before pretraining: (output, *command) of each."""
+        """List the commands before pretraining, each as (output, *command)."""
         vocabulary_size = self.settings["vocabulary_size"]
         records = self.records(system)
         text = ["--input", *self._text, "--text-format", self._text_format]
@@ -58,13 +60,13 @@ class Comparison:
         ]
 
     def records(self, system):
-        """Path of the records of a system, shared by equal settings."""
+        """Path of the records of all systems with the same settings."""
         values = system.get("records", {})
         name = "-".join(f"{name}={values[name]}" for name in sorted(values))
         return self.output / "records" / (name or "plain")
 
     def pretrain(self, name, system, steps=None):
-        """The command of pretraining: (output, *command)."""
+        """Write the settings of pretraining and return (output, *command)."""
         output = self.output / name / "pretrained"
         if steps is not None:
             output = self.output / "timing" / "pretrained"
@@ -89,12 +91,12 @@ class Comparison:
         )
 
     def finetuning(self, task):
-        """dict of the settings of fine-tuning on a task."""
+        """Settings of fine-tuning on a task, dict."""
         own = self.settings["tasks"].get(task, {})
         return {**self.settings["finetuning"], **own}
 
     def finetune(self, name, task):
-        """The command of fine-tuning on a task: (output, *command)."""
+        """Write the settings of fine-tuning and return (output, *command)."""
         place = self.output / name
         place.mkdir(parents=True, exist_ok=True)
         write_json(place / f"{task}.json", self.finetuning(task))
@@ -108,7 +110,7 @@ class Comparison:
         )
 
     def plan(self, names, tasks):
-        """dict of the settings that decide the results, by kind of part."""
+        """Settings that determine the results, dict by kind of part."""
         own = ("systems", "tasks", "finetuning", "pretraining")
         shared = {k: v for k, v in self.settings.items() if k not in own}
         return {
@@ -129,15 +131,16 @@ class Comparison:
         }
 
     def preset(self, name):
-        """Path of the weights of a system."""
+        """Path of the pretrained weights of a system."""
         return self.output / name / "pretrained" / "preset"
 
     def parts(self, names):
-        """Commands to run for some systems, in order.
+        """Yield the commands to run for some systems, in order.
 
         Yields:
-            (name, kind, command, preset): a system; "pretrain" or a task;
-            (output, *command); path of the weights it starts from, or None.
+            tuple of the system's name; the kind, "pretrain" or a task; the
+            command (output, *command); and the path of the initial weights, or
+            None.
         """
         systems = self.settings["systems"]
         for name in names:
@@ -148,16 +151,16 @@ class Comparison:
 
 
 def check_plan(comparison, names):
-    """Refuse to add to a table of other settings.
+    """Refuse to add results to a table with other settings.
 
     Args:
         comparison: Comparison.
-        names: list of str, the systems that are to be run.
+        names: list of str, systems to run.
 
     Raises:
-        ValueError: if what the directory holds was made with other text,
-            tokens or settings, or a system or task of the same name was
-            another.
+        ValueError: the results in the directory have another text, number of
+            tokens or settings, or have other systems or tasks with the same
+            names.
     """
     before = _kept_plan(comparison)
     for kind, values in comparison.plan(names, comparison.tasks).items():
@@ -172,12 +175,12 @@ def check_plan(comparison, names):
 
 
 def keep_plan(comparison, names=(), tasks=()):
-    """Write down the settings that the finished results depend on.
+    """Store the settings that the finished results depend on.
 
     Args:
-        comparison: Comparison, whose records are built.
-        names: systems that are pretrained now.
-        tasks: tasks that have a result now.
+        comparison: Comparison. Its records must be built.
+        names: names of newly pretrained systems.
+        tasks: tasks with a new result.
     """
     before = _kept_plan(comparison)
     merged = {
@@ -193,13 +196,14 @@ def _kept_plan(comparison):
 
 
 def seconds_of_part(comparison, kind, measured):
-    """About how long a part takes: "pretrain", or all seeds of a task."""
+    """Estimate the seconds of a part: "pretrain", or all seeds of a task."""
     start, step = measured["start"], measured["step"]
     if kind == "pretrain":
         return start + comparison.pretraining["steps"] * step
     settings = comparison.finetuning(kind)
     tokens = settings["batch_size"] * settings["sequence_length"]
     of_step = comparison.pretraining["batch_size"] * comparison.sequence_length
-    # A token costs about as much; every seed compiles and evaluates.
+    # Assume the same time per token as in pretraining. Every seed compiles and
+    # evaluates.
     steps = settings["steps"] * step * tokens / of_step
     return comparison.seeds * (start + steps)

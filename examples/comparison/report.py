@@ -1,7 +1,7 @@
-"""Table and picture of a comparison of objectives.
+"""Table and picture of the results of a comparison.
 
-A difference counts only where all seeds of one system are above all seeds of
-the other.
+A difference between two systems counts only if all seeds of one system are
+above all seeds of the other system.
 """
 
 import math
@@ -27,7 +27,7 @@ NOTE = (
 
 
 def seconds_per_step(directory, sequence_length):
-    """Seconds of a step of pretraining, at the median rate of a run."""
+    """Compute the seconds per pretraining step from a run's median rate."""
     config = read_json(directory / "training.json")
     rates = sorted(
         line["tokens_per_second"]
@@ -39,18 +39,19 @@ def seconds_per_step(directory, sequence_length):
 
 
 def read_results(output, systems, tasks, sequence_length):
-    """Results of the systems that have been pretrained.
+    """Read the results of the pretrained systems.
 
     Args:
         output: path of the comparison.
-        systems: dict of name to its settings.
+        systems: dict of names to settings.
         tasks: iterable of str.
         sequence_length: int, tokens of a record.
 
     Returns:
-        dict of name to dict: `title`, `against`, `paper`, `parameters`,
-        `tokens`, `curve` (list of (tokens, bits per target) on held-out text)
-        and `tasks`, dict of task to `metric`, `median`, `min`, `max`, `all`.
+        dict of names to dict: `title`, `against`, `paper`, `parameters`,
+        `tokens`, `curve` (list of tokens and bits per target on held-out text)
+        and `tasks`, a dict of task to dict of `metric`, `median`, `min`, `max`,
+        `all`.
     """
     found = {}
     for name, system in systems.items():
@@ -96,7 +97,7 @@ def _count_parameters(preset):
 
 
 def _task_summary(directory):
-    """dict of the main metric over seeds, or None before it is done."""
+    """Read the main metric of all seeds, dict; None before the end."""
     file = directory / SEEDS_FILE
     if not file.is_file():
         return None
@@ -106,7 +107,7 @@ def _task_summary(directory):
 
 
 def verdict(summary, other):
-    """ "+" or "-" where the ranges of two systems do not touch, else ""."""
+    """Compare the ranges of two systems: "+", "-", or "" if they overlap."""
     if other is None or summary is other:
         return ""
     if summary["min"] > other["max"]:
@@ -115,10 +116,10 @@ def verdict(summary, other):
 
 
 def table(results, tasks):
-    """The table in Markdown, with the paper's rows where it has them.
+    """Write the table in Markdown, with the paper's results if available.
 
     Args:
-        results: dict of `read_results`.
+        results: dict from `read_results`.
         tasks: iterable of str.
 
     Returns:
@@ -173,7 +174,7 @@ def _row(cells):
 
 
 def draw(results, tasks):
-    """Curves on held-out text, and the tasks with their ranges.
+    """Draw the curves on held-out text, and the ranges of the tasks.
 
     Args:
         results: dict of `read_results`.

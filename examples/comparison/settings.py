@@ -1,4 +1,4 @@
-"""Settings of a comparison, a YAML or JSON file."""
+"""Reader of the settings file of a comparison, YAML or JSON."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ BACKBONES = ("xlnet", "bert")
 
 @dataclasses.dataclass
 class Entries:
-    """Entries of a file of settings; compare_objectives.yaml explains them."""
+    """Entries of a settings file, which compare_objectives.yaml explains."""
 
     vocabulary_size: int
     records: dict
@@ -22,7 +22,7 @@ class Entries:
     systems: dict
 
 
-# What each entry has to hold.
+# Keys that each entry must have.
 NEEDED = {
     **{field.name: () for field in dataclasses.fields(Entries)},
     "records": ("sequence_length",),
@@ -32,10 +32,11 @@ NEEDED = {
 
 
 def read_settings(file):
-    """dict of a file of settings, as compare_objectives.yaml has it.
+    """Read a settings file such as compare_objectives.yaml, dict.
 
     Raises:
-        FileNotFoundError, ValueError: if there is none, or it lacks an entry.
+        FileNotFoundError: the file does not exist.
+        ValueError: an entry is missing or not valid.
     """
     settings = read_file(Entries, file)
     for name, needed in NEEDED.items():

@@ -1,1 +1,1 @@
-"""Readers of the published files of tasks."""
+"""Readers of tasks' files in their published layouts."""

@@ -1,4 +1,4 @@
-"""Multiple-choice questions: articles of RACE and dialogues of DREAM."""
+"""Readers of multiple-choice questions: RACE and DREAM."""
 
 from data_pipeline.tasks.archives import checked_text
 from data_pipeline.tasks.archives import parse_json
@@ -11,18 +11,18 @@ _DREAM_LAYOUT = (
 
 
 def read_race(split):
-    """Read the questions of all articles below a folder, sorted by file.
+    """Read the questions of RACE's articles below a folder, sorted by file.
 
     Args:
-        split: reading.Split. Its folder has one folder per group ("middle",
-            "high"), with one article in JSON per .txt file; in a test split
-            answers may be missing.
+        split: reading.Split. Its folder has a folder for each group ("middle",
+            "high") with .txt files. Each file has one article in JSON. In a
+            test split, answers may be missing.
 
     Returns:
         list of ChoiceExample with the id "ARTICLE/NUMBER".
 
     Raises:
-        ValueError: the JSON is broken, the layout is unknown, or there is no
+        ValueError: the JSON is not valid, the layout is unknown, or there is no
             article.
     """
     tree, name = split.tree, split.path
@@ -68,17 +68,17 @@ def read_race(split):
 
 
 def read_dream(split):
-    """Read the questions of a file of dialogues, with a turn per line.
+    """Read the questions of a DREAM file; a context has one turn per line.
 
     Args:
-        split: reading.Split; in a test split answers may be missing.
+        split: reading.Split. In a test split, answers may be missing.
 
     Returns:
         list of ChoiceExample with the id "DIALOGUE/NUMBER".
 
     Raises:
-        ValueError: the JSON is broken, the layout is unknown, or an answer is
-            not one of the options.
+        ValueError: the JSON is not valid, the layout is unknown, or an answer
+            is not one of the options.
     """
     place = split.place
     with split.tree.open_text(split.path) as text:

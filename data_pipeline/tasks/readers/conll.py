@@ -1,5 +1,6 @@
-"""Tagged words in CoNLL format: a word per line, a blank line between
-sentences.
+"""Reader of tagged words in CoNLL format.
+
+Each line has a word and its tag. A blank line ends a sentence.
 """
 
 import collections
@@ -14,44 +15,45 @@ from data_pipeline.text.lines import BYTE_ORDER_MARK
 
 _BLANKS = re.compile(" +")
 _TAG = re.compile("O|[BIES]-.+")
-# As in CoNLL-U, "# sent_id = 1".
+# A comment of CoNLL-U, such as "# sent_id = 1".
 _NAMED_COMMENT = re.compile(r"# *[\w.:-]+( [\w.:-]+)* *= ")
-# As in CoNLL-2012: a comment unless it has a tag.
+# A mark of CoNLL-2012.
 _DOCUMENT_MARK = re.compile(r"#(begin|end) document\b")
 _HASHES = re.compile(r"#(\s|#|$)")
-# A word as tools write it into a table: in quotes, with its own quotes doubled.
+# A quoted word with doubled quotes, as tools for tables write it.
 _DOUBLED = re.compile(r'"([^"]*"")+[^"]*"')
 _COUNTER = re.compile(r"(.*?)([0-9]+)", re.ASCII | re.DOTALL)
-_HEAD = 5000  # first lines, which decide the usual shape
+_HEAD = 5000  # lines that decide the usual shape
 _NEARLY_ALL = 0.9
-_FEWEST_VALUES = 4  # values of a column that show its content
-_MANY_VALUES = 100  # among so many values, words repeat
+_FEWEST_VALUES = 4  # values needed to judge a column
+_MANY_VALUES = 100  # this many words have repetitions
 _LONG_SENTENCE = 40  # words
-# A separator of a table between two names, or an object.
+# Part of a table: a separator between two names, or the begin of an object.
 _TABLE = re.compile(r"\w\"?[,;]\"?\w|^[{\[]\"")
 _DOCUMENT_START = "-DOCSTART-"
 
 
 def read_examples(split):
-    """Read the sentences of a file.
+    """Read the tagged sentences of a CoNLL file.
 
-    Tabs separate fields, or blanks in lines without a tab. `-DOCSTART-` lines
-    are skipped. Comments are skipped and counted: "# sent_id = 1", "#begin
-    document", or a "#" that is followed by something other than a tag. A word
-    may be "#" or begin with it. Tags stay unchanged, except that IOB1 becomes
-    BIO if `task.converts_tags`. In a test split, a file whose first line is a
-    single word has no tags.
+    Tabs separate fields; in lines without a tab, blanks separate fields.
+    `-DOCSTART-` lines are skipped. Comments are skipped and counted. A comment
+    is a line such as "# sent_id = 1" or "#begin document", or a line that
+    begins with "#" and has no tag. A word may begin with "#". Tags stay
+    unchanged, except that IOB1 becomes BIO if `task.converts_tags` is True. In
+    a test split, a file whose first line is a single word has no tags.
 
     Args:
         split: reading.Split of a task whose reader is "conll". Its columns are
-            indices of the "words" and "tags", from 0; -1 is the last one.
+            the indices of the "words" and the "tags", from 0. -1 is the last
+            column.
 
     Returns:
         list of TokensExample.
 
     Raises:
-        ValueError: a line has too few fields or an unknown tag, or the file
-            has no sentence.
+        ValueError: a line has too few fields or an unknown tag, or the file has
+            no sentences.
     """
     place, task = split.place, split.task
     word_column, tag_column = _columns(task, split.columns)
@@ -88,13 +90,13 @@ def read_examples(split):
 
 
 class _Lines:
-    """Lines of a file with their fields; comments are dropped and counted.
+    """Lines of a file with their fields, without comments.
 
     Args:
         file: iterable of str.
         counted: Counted.
-        known: frozenset of str, the allowed tags; empty to allow any.
-        tag_column: int.
+        known: frozenset of str, the allowed tags. If empty, all are allowed.
+        tag_column: int, index of the column with the tags.
     """
 
     def __init__(self, file, counted, known, tag_column):
@@ -103,7 +105,7 @@ class _Lines:
         self._tag_column = tag_column
         self._lines = enumerate(file, start=1)
         self._head = list(itertools.islice(self._lines, _HEAD))
-        # Shapes of lines with words; comments may have other shapes.
+        # Shapes of the lines with words. Comments may have other shapes.
         self._shapes = collections.Counter(
             _shape(line, fields)
             for _, line in self._head
@@ -111,14 +113,17 @@ class _Lines:
         )
 
     def __iter__(self):
-        """Yield (number, line, fields); no fields at the end of a sentence.
+        """Yield the number, the text and the fields of each line.
+
+        The list of fields is empty at the end of a sentence. Comments are
+        counted.
 
         Raises:
-            ValueError: a line ends within.
+            ValueError: a line contains a carriage return.
         """
         usual = self._usual()
         for number, line in itertools.chain(self._head, self._lines):
-            if line.startswith(BYTE_ORDER_MARK):  # another file begins
+            if line.startswith(BYTE_ORDER_MARK):  # of a joined file
                 self._counted.add(MARKS_DROPPED, number)
                 line = line.lstrip(BYTE_ORDER_MARK)
                 yield number, line, []
@@ -147,19 +152,19 @@ class _Lines:
             yield number, line, fields
 
     def _usual(self):
-        """Shape of nearly all lines with words, or None."""
+        """Shape that nearly all lines with words have, or None."""
         for shape, count in self._shapes.most_common(1):
             if count >= _NEARLY_ALL * self._shapes.total():
                 return shape
         return None
 
     def _is_comment(self, line, fields):
-        """Whether a line that begins with "#" is a comment, not a word."""
+        """Whether a line that begins with "#" is a comment, bool."""
         if _NAMED_COMMENT.match(line) or _DOCUMENT_MARK.match(line):
             return True
         is_shaped = not self._shapes or _shape(line, fields) in self._shapes
         if is_shaped and len(fields) == 1:
-            return False  # a word without a tag
+            return False  # this is a word
         column = self._tag_column
         has_tag = -len(fields) <= column < len(fields) > 1 and _is_tag(
             fields[column].strip(), self._known
@@ -169,11 +174,11 @@ class _Lines:
         return not is_shaped and len(fields) > 1 and not has_tag
 
     def warn_of_words(self, place, column):
-        """Warn if the column of the words holds no words.
+        """Warn if the values of the word column are probably not words.
 
         Args:
-            place: str, path for messages.
-            column: int.
+            place: str, path of the file, for messages.
+            column: int, index of the column.
         """
         (shape, _), *_ = self._shapes.most_common(1) or [((False, 0), 0)]
         sentences = [[]]
@@ -207,15 +212,15 @@ class _Lines:
 
 
 def _shape(line, fields):
-    """Whether a line has tabs, and the number of its fields."""
+    """Shape of a line: whether it has tabs, and the number of its fields."""
     return "\t" in line, len(fields)
 
 
 def _why_no_words(sentences):
-    """Reason for which the values of a column are not words, str or None.
+    """Reason why the values of a column cannot be words, str or None.
 
     Args:
-        sentences: list of lists of str.
+        sentences: list of lists of str, the values per sentence.
     """
     values = [value for sentence in sentences for value in sentence]
     pairs = [pair for x in sentences for pair in itertools.pairwise(x)]
@@ -234,7 +239,7 @@ def _why_no_words(sentences):
 
 
 def _is_next(value, following):
-    """Whether an id such as "s1-7" is followed by the next, "s1-8"."""
+    """Whether a value follows another by count, as "s1-8" follows "s1-7"."""
     before, after = _COUNTER.fullmatch(value), _COUNTER.fullmatch(following)
     return bool(
         before
@@ -245,7 +250,7 @@ def _is_next(value, following):
 
 
 def _warn_of_one_sentence(examples, place):
-    """Warn of a file without blank lines between its sentences."""
+    """Warn if a file lacks blank lines between sentences."""
     if len(examples) == 1 and len(examples[0].words) > _LONG_SENTENCE:
         warnings.warn(
             f"{place}: no blank line divides sentences, and all "
@@ -256,10 +261,10 @@ def _warn_of_one_sentence(examples, place):
 
 
 def convert_iob1(tags):
-    """Convert IOB1 tags to BIO; BIO tags are unchanged.
+    """Convert IOB1 tags to BIO; BIO tags stay unchanged.
 
-    In IOB1, an entity begins with B- only if an entity of the same type ends
-    right before it.
+    In IOB1, an entity begins with B- only if it directly follows an entity of
+    the same type.
 
     Args:
         tags: list of str.
@@ -277,7 +282,7 @@ def convert_iob1(tags):
 
 
 def _end(examples, words, tags, task, where):
-    """Append the current sentence, if it has words, and clear it."""
+    """Append the current sentence if it has words, then clear it."""
     if not words:
         return
     if task.converts_tags:
@@ -292,7 +297,7 @@ def _end(examples, words, tags, task, where):
 
 
 def _lacking(line, fields, word_column, tag_column):
-    """Describe the fault of a line that lacks its word or its tag, str."""
+    """Describe the fault of a line without a word or a tag, str."""
     if len(fields) == 1 and _TABLE.search(line):
         return (
             "this looks like a table (CSV or JSON), and a task of tags reads "
@@ -337,11 +342,11 @@ def _is_tag(tag, known):
 
 
 def _fields(line):
-    """Fields of a line, none if it is blank."""
+    """Split a line into fields; a blank line has none."""
     line = line.rstrip("\r\n")
     if not line.strip():
         return []
-    # Only ASCII blanks separate: words may hold other white space.
+    # Only ASCII blanks separate fields: words may contain other white space.
     return line.split("\t") if "\t" in line else _BLANKS.split(line.strip(" "))
 
 

@@ -1,7 +1,7 @@
-"""Sources and their targets: tables, two parallel files, and AESLC's e-mails.
+"""Readers of source and target texts: tables, parallel files, AESLC's e-mails.
 
-Parallel files, such as train.de and train.en, have one text per line: line N of
-one file is the target of line N of the other.
+Two parallel files, such as train.de and train.en, have one text per line. Line
+N of the first file is the source of line N of the second file.
 """
 
 import itertools
@@ -25,23 +25,23 @@ _EMPTY = "pairs with an empty source or target left out"
 
 
 def find(tree, candidate, task, columns):
-    """Find a table, or two parallel files.
+    """Find the table or the two parallel files of a split.
 
     Args:
         tree: archives.Tree.
-        candidate: str, the name of a table, or the beginning of the names of
-            two parallel files, such as "train".
+        candidate: str, name of a table, or common beginning of the names of two
+            parallel files, such as "train".
         task: TaskSpec.
-        columns: dict of `parse_columns`; for parallel files the endings of
-            their names, such as {"source": "de", "target": "en"}.
+        columns: dict from `parse_columns`. For parallel files, the suffixes of
+            the files, such as {"source": "de", "target": "en"}.
 
     Returns:
-        str, the name of the table or of the sources, or None.
+        str, name of the table or of the file with the sources, or None.
     """
     if candidate.lower().endswith(TABLE_ENDINGS):
         return find_table(tree, candidate)
     sources, targets = _endings(task, columns)
-    # A test split may have no targets.
+    # A test split may lack targets.
     is_test = posixpath.basename(candidate).startswith("test")
     if not is_test and not _existing(tree, candidate, targets):
         return None
@@ -49,21 +49,21 @@ def find(tree, candidate, task, columns):
 
 
 def open_lines(tree, name, task, columns, is_test):
-    """Open two parallel files as a table of two columns.
+    """Open two parallel files as a table with two columns.
 
     Args:
         tree: archives.Tree.
-        name: str, the file of the sources.
+        name: str, file with the sources.
         task: TaskSpec.
-        columns: as in `find`.
-        is_test: bool, whether the file of targets may be missing.
+        columns: dict, see `find`.
+        is_test: bool, whether the file with the targets may be missing.
 
     Returns:
         Table.
 
     Raises:
-        FileNotFoundError: there is no file of targets.
-        ValueError: the files differ in length.
+        FileNotFoundError: the file with the targets is missing.
+        ValueError: the files have different numbers of lines.
     """
     sources, targets = _endings(task, columns)
     stem = os.path.splitext(plain_name(name))[0]
@@ -83,11 +83,11 @@ def open_lines(tree, name, task, columns, is_test):
 
 
 def _parallel_rows(tree, files, counted):
-    """Yield (row, texts) of files with one text per line.
+    """Yield the row number and the texts of each line of parallel files.
 
     Args:
         tree: archives.Tree.
-        files: dict of the name of a column to the name of its file.
+        files: dict of column names to file names.
         counted: Counted.
     """
     lines = [_lines(tree, name, counted) for name in files.values()]
@@ -105,14 +105,14 @@ def _parallel_rows(tree, files, counted):
 
 
 def _lines(tree, name, counted):
-    # A text may contain U+2028 and the like, which do not end a line.
+    # Only "\n" ends a line: a text may contain U+2028 and similar characters.
     with tree.open_text(name, newline="\n") as file:
         for line in without_marks(file, counted):
             yield line.rstrip("\r\n")
 
 
 def _endings(task, columns):
-    """Endings of the names of parallel files: sources, and targets."""
+    """Return the possible suffixes of the source file and the target file."""
     return tuple(
         (columns[role],) if role in columns else task.columns[role]
         for role in ("source", "target")
@@ -120,9 +120,9 @@ def _endings(task, columns):
 
 
 def _existing(tree, stem, endings):
-    """First file with a name and one of the endings, or None.
+    """Find the first existing file with one of the suffixes, str or None.
 
-    A file may also have the ending of a compressed file.
+    The file may be compressed and have a further suffix such as .gz.
     """
     for ending, compressed in itertools.product(endings, ("", *COMPRESSED)):
         name = f"{stem}.{ending}{compressed}"
@@ -132,19 +132,19 @@ def _existing(tree, stem, endings):
 
 
 def read_examples(split):
-    """Read the pairs of a table or of two parallel files.
+    """Read the source and target texts of a table or of parallel files.
 
-    Pairs with an empty side are left out with a warning, except in test splits.
+    Pairs with an empty text are skipped with a warning, except in test splits.
 
     Args:
-        split: reading.Split of a task whose reader is "pairs"; in a test split
+        split: reading.Split of a task whose reader is "pairs". In a test split,
             targets may be missing.
 
     Returns:
         list of PairExample.
 
     Raises:
-        ValueError: a row is wrong.
+        ValueError: a row is not valid.
     """
     examples = []
     for index, (number, values) in enumerate(split.rows()):
@@ -160,16 +160,16 @@ def read_examples(split):
 
 
 def read_emails(split):
-    """Read AESLC's e-mails below a folder, sorted by file: body to subject.
+    """Read AESLC's e-mails, with bodies as sources and subjects as targets.
 
-    The annotators' subjects are left out.
+    The e-mails are sorted by file. The subjects by annotators are skipped.
 
     Args:
-        split: reading.Split whose folder has one .subject file per e-mail; in a
-            test split subjects may be missing.
+        split: reading.Split. Its folder has one .subject file per e-mail. In a
+            test split, subjects may be missing.
 
     Returns:
-        list of PairExample with the name of the file as id.
+        list of PairExample. The id is the name of the file.
 
     Raises:
         ValueError: an e-mail has no subject.
@@ -204,7 +204,7 @@ _KIND = "sequence_to_sequence"
 
 
 def _multi30k(source, target):
-    """TaskSpec of a direction of Multi30k, task 1."""
+    """Make the TaskSpec of a translation direction of Multi30k, task 1."""
     names = {"en": "English", "de": "German", "fr": "French"}
     return TaskSpec(
         name=f"multi30k-{source}-{target}",

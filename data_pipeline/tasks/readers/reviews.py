@@ -1,4 +1,4 @@
-"""Published reviews, topics of texts, and IMDB's folders of reviews."""
+"""Specifications of published text sets, and reader of IMDB's folders."""
 
 import posixpath
 import re
@@ -10,18 +10,18 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def read_examples(split):
-    """Read the reviews of a split, by label and by the number in their name.
+    """Read the reviews of a split, ordered by label and by number.
 
-    Files in other folders are counted, except IMDB's "unsup".
+    A warning counts the files in other folders, except IMDB's "unsup".
 
     Args:
         split: reading.Split of a task whose labels are the names of folders.
 
     Returns:
-        list of TextExample with the id "LABEL/FILE", without ".txt".
+        list of TextExample. The id is "LABEL/FILE" without ".txt".
 
     Raises:
-        ValueError: a label without a review, or a file that is not UTF-8.
+        ValueError: a label has no reviews, or a file is not UTF-8.
     """
     task, tree = split.task, split.tree
     labels = {}
@@ -40,7 +40,8 @@ def read_examples(split):
         labels.update(dict.fromkeys(sorted(files, key=_natural), label))
     for path in names:
         folder = path.removeprefix(f"{split.path}/").rpartition("/")[0]
-        # Not IMDB's unlabelled folder, nor its lists beside the folders.
+        # Do not count IMDB's unlabelled folder and the lists beside the
+        # folders.
         if path not in labels and folder not in ("", "unsup"):
             split.counted.add(
                 "files left out, whose folder is no label or which do not end "
@@ -66,18 +67,21 @@ def read_examples(split):
 
 
 def _natural(path):
-    """Sort key that puts 10 after 9."""
+    """Sort key that orders numbers in names by value: 10 after 9."""
     parts = _DIGITS.split(path)
     parts[1::2] = map(int, parts[1::2])
     return parts
 
 
-# Line breaks are written `\n`, and some quotes `\"`.
+# In these files, `\n` stands for a line break and `\"` for some quotes.
 _REVIEW_ESCAPES = (("\\n", "\n"), ('\\"', '"'))
 
 
 def _zhang(name, folder, num_classes, description, titled=True, **changes):
-    """TaskSpec of Zhang et al. (2015): quoted .csv without a header."""
+    """Make the TaskSpec of a set of Zhang et al. (2015).
+
+    The files are quoted .csv without a header.
+    """
     settings = {
         "kind": "classification",
         "reader": "table",
@@ -131,7 +135,7 @@ TOPIC_AND_REVIEW_TASKS = (
         "ag_news_csv",
         4,
         "topic of news: 1 world, 2 sports, 3 business, 4 science, technology",
-        # A line break is a backslash alone in this set.
+        # In this set a single backslash stands for a line break.
         escapes=(("\\", " "),),
         tfds="ag_news_subset",
     ),

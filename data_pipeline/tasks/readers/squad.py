@@ -1,8 +1,8 @@
-"""Questions and answers in the JSON format of SQuAD, nested or flat.
+"""Reader of questions in SQuAD's JSON format, nested or flat.
 
-Flat, as Hugging Face's `datasets` writes SQuAD, means one object per question,
-with its `context`, and lists of the `text` and the `answer_start` of its
-answers.
+The flat format is the format in which Hugging Face's `datasets` writes SQuAD.
+Each question is an object with its `context`, and with lists of the `text` and
+the `answer_start` of the answers.
 """
 
 import json
@@ -22,25 +22,25 @@ _LAYOUT = (
 
 
 def read_examples(split):
-    """Read the questions of a file, in SQuAD's layout or flat lines.
+    """Read the questions of a file in the nested or the flat format.
 
-    An answer without text, null or only blanks, is left out. A question of
-    SQuAD 2.0 without other answers, or with an empty list of flat answers, is
-    impossible. An answer whose text is not at its `answer_start` is kept
-    unchanged. Warnings count both kinds of answers.
+    An answer is skipped if its text is null or has only blanks. A question of
+    SQuAD 2.0 is impossible if all its answers are skipped, or if its list of
+    flat answers is empty. If the text of an answer is not at its
+    `answer_start`, the answer is kept unchanged. Warnings count the skipped and
+    the misplaced answers.
 
     Args:
-        split: reading.Split of a task whose reader is "squad"; in a test split
-            answers may be missing, which does not make a question
-            impossible.
+        split: reading.Split of a task whose reader is "squad". In a test split,
+            answers may be missing; such a question is not impossible.
 
     Returns:
         list of QuestionExample.
 
     Raises:
-        ValueError: the JSON is broken, the layout is unknown, a question has
-            no answer and is not marked `is_impossible`, or is marked in a
-            file of SQuAD 1.1.
+        ValueError: the JSON is not valid, the layout is unknown, a question
+            without answers is not marked `is_impossible`, or a question of
+            SQuAD 1.1 is marked.
     """
     place = split.place
     with split.tree.open_text(split.path) as text:
@@ -74,16 +74,19 @@ def read_examples(split):
 
 
 def _wrong(error):
-    """Message about a missing value or one of another kind, str."""
+    """Describe an error about a missing value or a value of the wrong type."""
     if isinstance(error, KeyError):
         return f"Missing: {error.args[0]}"
     if isinstance(error, ValueError) or "is not a text" in str(error):
         return in_a_line(error)
-    return "One of these is of another kind"  # Python has no more details
+    return "One of these is of another kind"  # no details
 
 
 def _parsed(text, split):
-    """Articles of a file; each flat question is an article of its own."""
+    """Parse the articles of a file.
+
+    A flat question becomes an article.
+    """
     place, lines = split.place, text.split("\n")
     if _is_flat(_parsed_line(lines[0])):
         rows = [
@@ -96,7 +99,7 @@ def _parsed(text, split):
     else:
         document = parse_json(text, place)
         if isinstance(document, dict):
-            articles = document.get("data", [document])  # or one article
+            articles = document.get("data", [document])  # or a single article
         else:
             articles = document or None
         if not isinstance(articles, list):
@@ -118,7 +121,7 @@ def _parsed(text, split):
 
 
 def _article(row, number, split):
-    """Convert a flat question to an article of one paragraph and question."""
+    """Convert a flat question to an article with one paragraph."""
     row = {**row, "answers": _answers(row)}
     is_empty = row["answers"] is not None and not split.is_test
     question = {
@@ -133,10 +136,11 @@ def _article(row, number, split):
 
 
 def _answers(question):
-    """Answers of a question, a list of dict of text and answer_start, or None.
+    """List the answers of a question, list of dict, or None.
 
-    They are such a list, one such dict, or a dict of two lists, as `datasets`
-    writes; or there is a single `answer`.
+    Each dict has the keys `text` and `answer_start`. In the file, `answers` is
+    such a list, a single such dict, or a dict of two lists as `datasets`
+    writes. A question may also have a single `answer`.
     """
     answers = question.get("answers", question.get("answer"))
     if isinstance(answers, str):
@@ -155,7 +159,7 @@ def _answers(question):
 
 
 def _with_id(question, number, split):
-    """Give a question an id: its number in the file if it has none."""
+    """Use the number of a question as its id if it has no id."""
     if question.get("id") not in (None, ""):
         return question
     split.counted.add(
@@ -165,21 +169,21 @@ def _with_id(question, number, split):
 
 
 def _parsed_line(line):
-    """Value of a line of JSON, or None if it is not JSON."""
+    """Parse a line of JSON; return None if the line is not valid JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
-        return None  # the JSON spans several lines
+        return None  # JSON over several lines
 
 
 def _is_flat(row):
-    """Whether an object is a question with its context, bool."""
+    """Whether a value is a question in the flat format, bool."""
     is_object = isinstance(row, dict) and "paragraphs" not in row
     return is_object and {"context", "question"} <= set(row)
 
 
 def _example(article, paragraph, question, file):
-    """QuestionExample, and the number of its answers without text."""
+    """Make a QuestionExample and count the skipped answers."""
     is_impossible = bool(question.get("is_impossible", False))
     given = () if is_impossible else _answers(question) or ()
     texts = [
@@ -203,7 +207,7 @@ def _example(article, paragraph, question, file):
 
 
 def _checked(example, missing, split):
-    """Make a question of 2.0 impossible if no answer has a text."""
+    """Check a question; mark it impossible if all answers were skipped."""
     if example.is_impossible and split.task.name == "squad-1.1":
         raise ValueError(
             "it is marked `is_impossible`, and every question of SQuAD 1.1 has "

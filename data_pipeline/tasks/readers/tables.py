@@ -1,4 +1,4 @@
-"""Examples in tables: texts, pairs of texts, and documents of queries."""
+"""Readers of tables: texts, pairs of texts, queries with documents."""
 
 import math
 import re
@@ -11,24 +11,24 @@ from data_pipeline.tasks.labels import NO_LABELS
 from data_pipeline.tasks.labels import may_be_no_class
 from data_pipeline.tasks.labels import unlabelled_marks
 
-# A list in the format of Python and pandas.
+# A list, as Python and pandas write it.
 _LIST_AS_TEXT = re.compile(
     r"""\[\s*((['"]).*\2|[\d.]+(\s*,\s*[\d.]+)*)?\s*\]""", re.DOTALL
 )
 
 
 def read_examples(split):
-    """Read the texts or pairs of texts of a table.
+    """Read the texts or pairs of texts of a table, with their labels.
 
     Args:
-        split: reading.Split of a task whose reader is "table"; in a test split
+        split: reading.Split of a task whose reader is "table". In a test split,
             labels may be missing.
 
     Returns:
         list of TextExample.
 
     Raises:
-        ValueError: a row or a label is wrong.
+        ValueError: a row or a label is not valid.
     """
     task, table = split.task, split.table
     label_of = _label_reader(task, split.is_test)
@@ -64,10 +64,10 @@ def read_examples(split):
 
 
 def _with_class_names(examples, rows, split):
-    """Name the classes of examples; drop examples without a label.
+    """Replace labels by class names; skip examples without a label.
 
     Args:
-        examples: list of TextExample whose labels are written as in the file.
+        examples: list of TextExample, with the labels as in the file.
         rows: list of int, the row of each example.
         split: reading.Split.
     """
@@ -120,7 +120,7 @@ def _with_class_names(examples, rows, split):
 
 
 def _names(example):
-    """Classes of an example, a list of str; empty without a label."""
+    """List the classes of an example, list of str; empty without a label."""
     label = example.label
     if isinstance(label, str):
         return [label]
@@ -128,20 +128,21 @@ def _names(example):
 
 
 def read_ranking(split):
-    """Read the pairs of a query and a document in a table.
+    """Read the pairs of query and document of a table.
 
-    Without ids, queries are numbered by first appearance, documents by row.
+    Without ids, queries are numbered in the order of first appearance, and
+    documents by their rows.
 
     Args:
-        split: reading.Split of a task whose reader is "ranking"; in a test
-            split the relevance may be missing.
+        split: reading.Split of a task whose reader is "ranking". In a test
+            split, the relevance may be missing.
 
     Returns:
         list of RankingExample.
 
     Raises:
-        ValueError: a row or a relevance is wrong, or two queries have the same
-            id.
+        ValueError: a row or a relevance is not valid, or two queries have the
+            same id.
     """
     place = split.table.place
     examples, queries, numbers = [], {}, {}
@@ -160,7 +161,7 @@ def read_ranking(split):
                 relevance = _number(relevance)
             except ValueError as error:
                 raise ValueError(f"{place}, row {number}: {error}") from None
-            if relevance < 0:  # in TREC, -2 means spam
+            if relevance < 0:  # such as -2 for spam
                 split.counted.add(
                     "rows with a relevance below 0 read as 0", number
                 )
@@ -179,7 +180,7 @@ def read_ranking(split):
 
 
 def _label_reader(task, is_test):
-    """Function from the text of a label (str or None) to the label."""
+    """Return the function that parses the text of a label, str or None."""
     known, names = frozenset(task.labels or ()), ClassNames(task.labels)
 
     def read_number(label):
@@ -188,7 +189,7 @@ def _label_reader(task, is_test):
     def read_class(label):
         if label in known:
             return label
-        # A lone surrogate becomes "?": no file and no picture can hold it.
+        # Replace a lone surrogate by "?": files and pictures cannot contain it.
         label = label.encode(errors="replace").decode() if label else label
         label = label.strip() if label else label
         if not label:
@@ -203,7 +204,7 @@ def _label_reader(task, is_test):
         return label
 
     def read_classes(label):
-        if is_test and label in (None, ""):  # an empty list has no class
+        if is_test and label in (None, ""):  # [] means no class
             return None
         if isinstance(label, str) and _LIST_AS_TEXT.fullmatch(label.strip()):
             raise ValueError(
@@ -228,12 +229,12 @@ def _number(label):
 
 
 def _with_label_lists(examples, split):
-    """Turn the labels of examples into tuples of classes.
+    """Convert the labels of examples to tuples of classes.
 
-    The separator is "|" if a label contains it or is a list, else a comma.
+    The separator is "|" if any label contains "|" or is a list, else a comma.
     """
     labels = [x.label for x in examples if x.label is not None]
-    # Labels to evaluate on may be the ids of known classes.
+    # In an evaluation split, labels may be ids of known classes.
     if split.name == "train" and _are_flags(labels):
         raise ValueError(
             f"{split.place}: the labels are lists of {len(labels[0])} numbers, "
@@ -249,11 +250,11 @@ def _with_label_lists(examples, split):
 
 
 def _classes(label, separator, known):
-    """Several classes, tuple of different str in alphabetical order.
+    """Divide a label into its classes, tuple of str in alphabetical order.
 
     Args:
-        label: list of str; a str that is a known class or several separated
-            classes; or None, which is returned.
+        label: list of str, or a str that is a known class or several separated
+            classes, or None. For None, return None.
         separator: str.
         known: tuple of str, classes of the training examples.
     """
@@ -266,7 +267,7 @@ def _classes(label, separator, known):
 
 
 def _are_flags(labels):
-    """Whether labels are lists of 0 and 1 of one length, bool."""
+    """Whether all labels are lists of 0 and 1 with the same length, bool."""
     return (
         bool(labels)
         and all(isinstance(x, list) for x in labels)
