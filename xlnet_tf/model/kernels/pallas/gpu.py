@@ -14,6 +14,7 @@ W = K + S distances. A tile has X rows and Y keys.
 """
 
 import functools
+import math
 from typing import Any
 from typing import NamedTuple
 
@@ -348,7 +349,11 @@ def _attended(sizes):
         )
         inputs = Inputs(*tensors, by_distance, *operands[6:])
         key, value, score_gradient = _key_gradients(
-            sizes, inputs, upstream, log_sum, mean
+            sizes,
+            inputs,
+            upstream,
+            log_sum + math.log2(1 - sizes.dropout),
+            mean * (1 - sizes.dropout),
         )
         query, difference = _query_gradients(sizes, inputs, score_gradient)
         return (
@@ -397,6 +402,7 @@ def _key_gradients(sizes, inputs, upstream, log_sum, mean):
             of_keys.by_distance(inputs.by_distance),
         ],
         [inputs.key, inputs.value, inputs.by_distance],
+        overwritten={Inputs._fields.index("by_distance"): 2},
     )(*inputs, upstream, log_sum, mean)
 
 
@@ -417,7 +423,9 @@ def _query_gradients(sizes, inputs, score_gradient):
     )(inputs.key, inputs.starts, inputs.other, score_gradient)
 
 
-def _call(kernel, name, specs, operand_specs, result_specs, results):
+def _call(
+    kernel, name, specs, operand_specs, result_specs, results, overwritten=None
+):
     batch_size, _, num_heads, _ = results[0].shape
     sizes = specs.sizes
     is_wide = sizes.head_dim * results[0].dtype.itemsize > _WIDE
@@ -430,6 +438,8 @@ def _call(kernel, name, specs, operand_specs, result_specs, results):
         out_specs=result_specs,
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in results],
         interpret=sizes.interpret,
+        # dict of operand to the result that takes its memory.
+        input_output_aliases=overwritten or {},
         compiler_params=triton.CompilerParams(
             num_warps=_WARPS,
             num_stages=1 if is_wide else _STAGES[specs.computes],

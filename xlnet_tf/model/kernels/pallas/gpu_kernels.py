@@ -27,6 +27,8 @@ from xlnet_tf.model.kernels.scores import MASKED_SCORE
 
 # Number of bits in a word of a mask.
 BITS = 32
+# The kernels compute exponentials and logarithms to base 2, as the GPU does.
+_LOG2_E = 1.4426950408889634
 
 
 class Sizes(NamedTuple):
@@ -108,14 +110,14 @@ def forward_kernel(*references, sizes):
 
     Args:
         *references: the fields of `Inputs`, then the results: `output` [X, H],
-            the attended values, and `log_sum`, float32 [X], the logarithm of
-            the sum of a row's weights.
+            the attended values, and `log_sum`, float32 [X], the logarithm to
+            base 2 of the sum of a row's weights.
         sizes: Sizes.
     """
     *references, output, log_sum = references
     inputs = Inputs(*references)
     rows, starts = pl.ds(0, sizes.tile_rows), inputs.starts[...]
-    hashes = inputs.hashes[...]
+    hashes, query = inputs.hashes[...], inputs.query[...]
 
     def add(index, sums):
         attended, largest, total = sums
@@ -125,14 +127,15 @@ def forward_kernel(*references, sizes):
         scores = _scores(
             inputs,
             rows,
+            query,
             inputs.key[keys, :],
             triton.load(inputs.by_distance.at[where]),
             index * sizes.words_of_tile,
             sizes,
         )
-        new = jnp.maximum(largest, jnp.max(scores, axis=1))
-        weights = jnp.exp(scores - new[:, None])
-        shrink = jnp.exp(largest - new)
+        new = jnp.maximum(largest, jnp.max(scores, axis=1) * _LOG2_E)
+        weights = jnp.exp2(scores * _LOG2_E - new[:, None])
+        shrink = jnp.exp2(largest - new)
         total = total * shrink + jnp.sum(weights, axis=1)
         weights = _drop(weights, hashes, first, sizes)
         values = inputs.value[keys, :]
@@ -152,9 +155,9 @@ def forward_kernel(*references, sizes):
     )
     # A row that may attend to no key gets zeros and has no gradient.
     sees = largest > MASKED_SCORE / 2
-    factor = jnp.where(sees, 1 / total, 0.0)
+    factor = jnp.where(sees, 1 / (total * (1 - sizes.dropout)), 0.0)
     output[...] = (attended * factor[:, None]).astype(output.dtype)
-    log_sum[...] = jnp.where(sees, largest + jnp.log(total), -MASKED_SCORE)
+    log_sum[...] = jnp.where(sees, largest + jnp.log2(total), -MASKED_SCORE)
 
 
 def key_gradients_kernel(*references, sizes):
@@ -163,11 +166,12 @@ def key_gradients_kernel(*references, sizes):
     Args:
         *references: the fields of `Inputs`, then three inputs for each row,
             then the results. The inputs are `upstream` [Q, H], the gradient of
-            the attended values, `log_sum`, float32 [Q], and `mean`, float32
-            [Q], the sum of upstream * output. The results are `key_gradient`
-            and `value_gradient` [Y, H], and `score_gradient` [J, F] at the
-            addresses of the scores by distance. `score_gradient` is 0 at
-            distances to no key.
+            the attended values, `log_sum`, float32 [Q], of the forward kernel,
+            plus log2(1 - dropout), and `mean`, float32 [Q], the sum of
+            upstream * output, times 1 - dropout. The results are
+            `key_gradient` and `value_gradient` [Y, H], and `score_gradient`
+            [J, F]. `score_gradient` begins as the scores by distance and gets
+            the gradient at their addresses, 0 at distances to no key.
         sizes: Sizes.
     """
     inputs = Inputs(*references[:9])
@@ -184,28 +188,23 @@ def key_gradients_kernel(*references, sizes):
     def add(index, sums):
         key_sum, value_sum = sums
         rows = _rows(begin + index, sizes)
-        where = _addresses(inputs.starts[rows], first_key, sizes)
-        block = _block(rows, sizes)
-        scores = _scores(
-            inputs,
-            rows,
-            keys,
-            triton.load(inputs.by_distance.at[block, where]),
-            0,
-            sizes,
+        starts, block = inputs.starts[rows], _block(rows, sizes)
+        # Loads come first, so that the program waits once for all.
+        by_distance = _load_by_key(
+            score_gradient, block, starts, first_key, sizes
         )
-        weights = jnp.exp(scores - log_sum[rows][:, None])
-        keep = _drop(
-            jnp.ones_like(weights), inputs.hashes[rows], first_key, sizes
-        )
-        above = upstream[rows, :]
-        kept = (weights * keep).astype(above.dtype)
-        value_sum += _product(kept.T, above)
-        gradient = _product(above, values.T) * keep
-        gradient = weights * (gradient - mean[rows][:, None])
+        query, above = inputs.query[rows, :], upstream[rows, :]
+        scores = _scores(inputs, rows, query, keys, by_distance, 0, sizes)
+        # `log_sum` and `mean` have the scale of the weights that dropout keeps.
+        weights = jnp.exp2(scores * _LOG2_E - log_sum[rows][:, None])
+        kept = _drop(weights, inputs.hashes[rows], first_key, sizes)
+        value_sum += _product(kept.astype(above.dtype).T, above)
+        gradient = kept * _product(above, values.T)
+        gradient -= weights * mean[rows][:, None]
         gradient = gradient.astype(keys.dtype)
+        where = _addresses(starts, first_key, sizes)
         triton.store(score_gradient.at[block, where], gradient)
-        key_sum += _product(gradient.T, inputs.query[rows, :])
+        key_sum += _product(gradient.T, query)
         return key_sum, value_sum
 
     zeros = jnp.zeros((sizes.tile_keys, sizes.head_dim), jnp.float32)
@@ -331,6 +330,18 @@ def _addresses(starts, first_key, sizes):
     return starts[:, None] + keys[None, :]
 
 
+def _load_by_key(scores, block, starts, first_key, sizes):
+    """Load the scores by distance of a tile, [X, Y], key by key.
+
+    Triton gives each thread eight neighbours of tiles that have the query's
+    shape and order. It would load these scores one by one, because their
+    addresses are odd; key by key, neighbouring threads load neighbours.
+    """
+    keys = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
+    where = keys[:, None] + starts[None, :]
+    return triton.load(scores.at[block, where]).T
+
+
 def _load_bits(words, rows, first_word, sizes):
     """Load the mask of a tile.
 
@@ -352,12 +363,13 @@ def _load_bits(words, rows, first_word, sizes):
     return (tile_words & (jnp.uint32(1) << place)) != 0
 
 
-def _scores(inputs, rows, key, by_distance, first_word, sizes):
+def _scores(inputs, rows, query, key, by_distance, first_word, sizes):
     """Compute the scores of a tile.
 
     Args:
         inputs: Inputs.
         rows: pl.ds, X rows of `inputs`.
+        query: [X, H], of these rows.
         key: [Y, H].
         by_distance: [X, Y], the position scores of the tile's rows and keys.
         first_word: int or scalar tensor, index of the first key's word in the
@@ -367,7 +379,7 @@ def _scores(inputs, rows, key, by_distance, first_word, sizes):
     Returns:
         float32 [X, Y].
     """
-    scores = _product(inputs.query[rows, :], key.T)
+    scores = _product(query, key.T)
     scores += by_distance.astype(jnp.float32)
     if sizes.has_segments:
         is_other = _load_bits(inputs.other, rows, first_word, sizes)
@@ -380,14 +392,14 @@ def _scores(inputs, rows, key, by_distance, first_word, sizes):
 
 
 def _drop(weights, hashes, first_key, sizes):
-    """Apply dropout to the weights of a tile, with the mask of `keep_mask`."""
+    """Weights that dropout keeps, without its factor; see `keep_mask`."""
     if not sizes.dropout:
         return weights
     column = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
     column = column.astype(jnp.uint32) * jnp.uint32(dropout.GOLDEN)
     bits = _mix(hashes[:, None] + column[None, :])
     keep = bits >= jnp.uint32(dropout.least_kept(sizes.dropout))
-    return jnp.where(keep, weights * (1 / (1 - sizes.dropout)), 0.0)
+    return jnp.where(keep, weights, 0.0)
 
 
 def _mix(bits):
