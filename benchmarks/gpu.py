@@ -1,7 +1,7 @@
 """Benchmark of XLNet on one GPU, with Hugging Face on PyTorch as peer.
 
     python benchmarks/gpu.py
-    python benchmarks/gpu.py --size large --job training --batch-size 8
+    python benchmarks/gpu.py --size large --job training
     python benchmarks/gpu.py --job training --tokens 4096 --targets 680 \
         --batch-size 2
 
