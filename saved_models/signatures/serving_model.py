@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras.backend import is_float_dtype
 
+from xlnet_tf.model.fusion import without_products
 from xlnet_tf.weights.lora.model import config_without_lora
 from xlnet_tf.weights.lora.model import copy_merged
 
@@ -160,8 +161,8 @@ class ForwardPass:
     unless one row is longer.
 
     Args:
-        settings: ExportSettings, whose `seq_length_buckets`, `max_batch` and
-            `jit_compile` are read.
+        settings: ExportSettings, whose `seq_length_buckets`, `max_batch`,
+            `jit_compile` and `precision` are read.
         fillers: dict from the name of each feature [N, T] to the feature's
             value in padding.
         pad_side: "left" or "right" (default).
@@ -171,6 +172,7 @@ class ForwardPass:
         self._buckets = settings.seq_length_buckets
         self._max_batch = settings.max_batch
         self._jit_compile = settings.jit_compile
+        self._is_narrow = settings.precision == "bfloat16"
         self._fillers = fillers
         self._pad_side = pad_side
 
@@ -192,7 +194,7 @@ class ForwardPass:
         features = self._padded(features, shape[1], minimum)
         step = function
         if self._jit_compile:
-            step = tf.function(function, jit_compile=True)
+            step = self._compiled(function)
         if self._buckets:
             step = self._in_bucket(step)
         width = tf.shape(features["token_ids"])[1]
@@ -205,6 +207,12 @@ class ForwardPass:
             name: value[:, : shape[1]] if name in of_tokens else value
             for name, value in outputs.items()
         }
+
+    def _compiled(self, function):
+        """Compile `function` with XLA, in bfloat16 except its products."""
+        if self._is_narrow:  # see `fusion`
+            return tf.function(without_products(function), autograph=False)
+        return tf.function(function, jit_compile=True)
 
     def _padded(self, features, num_tokens, minimum):
         """Pad features to the smallest bucket that fits, or to `minimum`."""

@@ -14,6 +14,7 @@ from tests.support.commands import python
 from tests.support.export_fixtures import ALLOWED_TEXT_OPS
 from tests.support.export_fixtures import PYTHON_OPS
 from tests.support.export_fixtures import TEXT_OPS
+from tests.support.export_fixtures import all_nodes
 from tests.support.export_fixtures import all_ops
 from tests.support.export_fixtures import check_equal
 from tests.support.export_fixtures import check_no_rows
@@ -136,6 +137,23 @@ def test_a_pretrainer_compiled_by_xla():
         pretrainers.ask(plain.fill_in, texts),
         1e-4,
     )
+
+
+def test_a_compiled_export_in_bfloat16_leaves_products_to_tensorflow(tmp_path):
+    """XLA gets the operations between them, in the file too."""
+    model, texts = pretrainers.pretrainer(), ["ba <mask>", "", TEXT]
+    served = [
+        pretrainers.export(
+            model, tmp_path / f"{i}", precision="bfloat16", jit_compile=compiled
+        )
+        for i, compiled in enumerate([False, True])
+    ]
+    plain, compiled = (pretrainers.ask(one["embed"], texts) for one in served)
+    check_equal(compiled, plain, atol=0.1)
+    nodes = all_nodes(tmp_path / "1")
+    marked = {node.op for node in nodes if node.attr["_XlaCompile"].b}
+    assert {"AddV2", "Mul", "Rsqrt"} <= marked
+    assert not marked & {"MatMul", "Einsum", "BatchMatMulV2"}
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -20,9 +20,9 @@ from tests.xlnet_tf.model.kernels import test_kernels as kernel_tests
 from tests.xlnet_tf.objectives.test_pretrainer import dataset
 from tests.xlnet_tf.objectives.test_pretrainer import labelled
 from tests.xlnet_tf.objectives.test_pretrainer import pretrainer
+from xlnet_tf.model.fusion import without_products
 from xlnet_tf.model.kernels import memory_efficient
 from xlnet_tf.model.kernels import plain
-from xlnet_tf.training.fusion import without_products
 
 
 def test_kernels(monkeypatch):

@@ -162,16 +162,26 @@ def check_fill_in(outputs, row, expected, tolerance=TOLERANCE):
 
 def all_ops(directory):
     """Names of the ops in the graph and in all functions of it."""
+    library = graph_of(directory).library
+    own = {function.signature.name for function in library.function}
+    return {node.op for node in all_nodes(directory)} - own
+
+
+def graph_of(directory):
+    """GraphDef of a SavedModel."""
     saved = saved_model_pb2.SavedModel()
     saved.ParseFromString((directory / "saved_model.pb").read_bytes())
     (meta_graph,) = saved.meta_graphs
-    graph = meta_graph.graph_def
-    nodes = [
+    return meta_graph.graph_def
+
+
+def all_nodes(directory):
+    """list of the NodeDef of the graph and of all functions in it."""
+    graph = graph_of(directory)
+    return [
         *graph.node,
         *(n for f in graph.library.function for n in f.node_def),
     ]
-    own = {function.signature.name for function in graph.library.function}
-    return {node.op for node in nodes} - own
 
 
 def foreign(ops):

@@ -10,13 +10,13 @@ import keras
 import tensorflow as tf
 
 from data_pipeline.base.progress import Progress
+from xlnet_tf.model.fusion import without_products
 from xlnet_tf.model.memory import StatefulMemory
 from xlnet_tf.training.checkpoints import MemoryRows
 from xlnet_tf.training.devices import describe
 from xlnet_tf.training.devices import distribute_rows
 from xlnet_tf.training.devices import is_chief
 from xlnet_tf.training.devices import multiplies_bfloat16
-from xlnet_tf.training.fusion import without_products
 from xlnet_tf.training.step import LoopReport
 from xlnet_tf.training.step import StepResult
 from xlnet_tf.training.step import most_skipped

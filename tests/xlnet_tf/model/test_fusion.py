@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from xlnet_tf.training.fusion import without_products
+from xlnet_tf.model.fusion import without_products
 
 
 def test_products_and_variables_are_not_marked():
