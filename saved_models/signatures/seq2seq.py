@@ -14,7 +14,7 @@ from xlnet_tf.generation.sources import of_sources
 
 
 class Seq2SeqSignatures(ModelSignatures):
-    """Signatures `serving_default` and `generate`: targets of source texts.
+    """Signatures `serving_default` and `generate`: from sources to targets.
 
     Args:
         model: XLNetSeq2Seq.

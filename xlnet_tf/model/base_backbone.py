@@ -36,8 +36,9 @@ class Backbone(Preset, BaseModel):
         kind: str, name of the model in messages.
         attention_kernels: tuple of str, values of `attention_kernel` besides
             "auto".
-        kept_widths: two ints, the number of vectors of length D and of length F
-            that a layer keeps per row for the gradient.
+        kept_widths: two ints, the number of vectors of width `hidden_dim` and
+            of width `intermediate_dim` that a layer keeps for the gradient of a
+            row.
         config: config of the model, a `config_class`.
         seed: int or None, seed of `seed_generator`.
         rematerialize: bool, whether layers are recomputed for the gradient.

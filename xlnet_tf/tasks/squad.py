@@ -19,13 +19,14 @@ def answer_scores(spec, examples, decoded):
     Args:
         spec: TaskSpec. Unless it is "squad-1.1", questions may have no answer.
         examples: list of QuestionExample.
-        decoded: list of dict of `n_best`, best first, each with `text`, and
-            `no_answer_odds`, the logit of "no answer".
+        decoded: list of dict with the keys `n_best`, a list of dict with
+            `text`, best first, and `no_answer_odds`, the logit of "no answer".
 
     Returns:
         dict of float, in percent. If questions may have no answer, the main
-        metrics use the best threshold, `null_threshold`; further metrics use
-        even odds, or score the best spans of answerable questions.
+        metrics use the best threshold, `null_threshold`. The metrics with the
+        suffix `_at_even_odds` use the threshold 0. `squad_f1_if_answerable`
+        scores the best spans of answerable questions.
     """
     ids = [one.id for one in examples]
     spans = [one["n_best"][0]["text"] for one in decoded]

@@ -26,7 +26,7 @@ class Stop:
 
     With several workers, a request to one worker stops all workers at the same
     step, because they write a checkpoint together. They stop after a loop of
-    training, or after a batch of an evaluation.
+    steps, or after a batch of an evaluation.
 
     Args:
         strategy: tf.distribute.Strategy.
@@ -34,7 +34,7 @@ class Stop:
             None (default) for no limit.
 
     Attributes:
-        flag: bool tf.Variable, True if the loop of training must end. None with
+        flag: bool tf.Variable, True if the loop of steps must end. None with
             several workers.
     """
 

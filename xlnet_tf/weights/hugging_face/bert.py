@@ -58,7 +58,7 @@ SUMMARY = {"summary": "first", "projection": True, "activation": "tanh"}
 
 
 class View(NamedTuple):
-    """Tensor under BERT's name, computed from a tensor in the files.
+    """Tensor named as in BERT, computed from a tensor in the files.
 
     Attributes:
         stored: str, the name in the files.
