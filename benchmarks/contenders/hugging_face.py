@@ -15,9 +15,18 @@ torch.set_num_threads(command_line.available_cores())
 
 
 def training_step(
-    model, batch_size, num_tokens, num_targets, memory_length, compiled=False
+    model, batch_size, num_tokens, num_targets, memory_length, **options
 ):
-    """Set up a pretraining step with clipping, AdamW and memory."""
+    """Set up a pretraining step with clipping, AdamW and memory.
+
+    Args:
+        model, batch_size, num_tokens, num_targets, memory_length: see
+            `workload.batches`.
+        **options: see `_forward`.
+
+    Returns:
+        callable.
+    """
     config = network_config(
         model,
         mem_len=memory_length or None,
@@ -47,7 +56,7 @@ def training_step(
                 model, batch_size, memory_length
             )
         ]
-    forward = _compiled(network, compiled)
+    forward = _forward(network, **options)
     update = _update(network, clip=0.25)
 
     def run():
@@ -82,7 +91,7 @@ def masked_step(model, batch_size, num_tokens, num_targets, compiled=False):
         "token_type_ids": torch.tensor(batch["segment_ids"]).long(),
         "labels": labels,
     }
-    forward = _compiled(network, compiled)
+    forward = _forward(network, compiled)
     update = _update(network, clip=0.25)
     return lambda: update(forward(**inputs).loss)
 
@@ -91,7 +100,7 @@ def inference(model, batch_size, num_tokens, compiled=False):
     """Set up inference of the content stream."""
     network = transformers.XLNetModel(network_config(model)).eval()
     inputs = _tokens(model, batch_size, num_tokens)
-    forward = _compiled(network, compiled)
+    forward = _forward(network, compiled)
 
     @torch.no_grad()
     def run():
@@ -116,15 +125,15 @@ def openvino_inference(model, batch_size, num_tokens, precision):
     return lambda: compiled(arrays)
 
 
-def fine_tuning_step(model, batch_size, num_tokens, compiled=False):
-    """Set up a step of AdamW on a classifier."""
+def fine_tuning_step(model, batch_size, num_tokens, **options):
+    """Set up a step of AdamW on a classifier; for `options` see `_forward`."""
     network = transformers.XLNetForSequenceClassification(
         network_config(model, num_labels=2)
     ).train()
     inputs = _tokens(model, batch_size, num_tokens)
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     inputs["labels"] = torch.tensor(batches.labels(batch_size)).long()
-    forward = _compiled(network, compiled)
+    forward = _forward(network, **options)
     update = _update(network, clip=1.0)
     return lambda: update(forward(**inputs, use_mems=False).loss)
 
@@ -153,12 +162,30 @@ def _tokens(model, batch_size, num_tokens):
     }
 
 
-def _compiled(network, compiled):
-    if not compiled:
+def _forward(network, compiled=False, precision="float32"):
+    """Make a forward pass.
+
+    Args:
+        network: torch.nn.Module.
+        compiled: bool, whether torch.compile compiles it. Default False.
+        precision: "float32" (default), or "bfloat16" to multiply in bfloat16
+            by PyTorch's autocast.
+
+    Returns:
+        callable.
+    """
+    if compiled:
+        if shutil.which("g++") is None:
+            raise NotAvailable("torch.compile needs a C++ compiler")
+        network = torch.compile(network)
+    if precision == "float32":
         return network
-    if shutil.which("g++") is None:
-        raise NotAvailable("torch.compile needs a C++ compiler")
-    return torch.compile(network)
+
+    def forward(**inputs):
+        with torch.autocast("cpu", torch.bfloat16):
+            return network(**inputs)
+
+    return forward
 
 
 def _update(network, clip):
