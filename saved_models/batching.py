@@ -2,7 +2,7 @@
 
 With `--enable_per_model_batching_parameters`, TensorFlow Serving reads
 `batching_params.pbtxt` in the directory of a version. For a version without
-this file the server joins no requests.
+this file the server does not batch requests.
 """
 
 from data_pipeline.base.files import write_bytes

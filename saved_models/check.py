@@ -72,8 +72,8 @@ def read_file(model, stored, file, columns=None):
             archive with a dev split or a test split; the dev split is
             preferred. Labels are not needed.
         columns: str, names of columns such as "text=review". Default None: the
-            run's columns. Other columns without a usual name are guessed, and a
-            note is printed.
+            run's columns. A column that is not given and has no usual name is
+            guessed, and a note is printed.
 
     Returns:
         (task, examples): TaskSpec and list of examples. For a model without a
@@ -128,10 +128,10 @@ def read_file(model, stored, file, columns=None):
 def check(model, tokenizer, settings, export, task, examples, progress=False):
     """Compare the answers of an export with the answers of its model.
 
-    Numbers may differ by the TOLERANCES of the export's or the model's
-    precision, whichever is lower. Other outputs must be equal in float32,
-    except for ties. In lower precisions, differences of other outputs are
-    counted but allowed.
+    Numbers may differ by the value in `TOLERANCES` for the precision of the
+    export. If the export keeps the model's dtype, the model's precision counts.
+    Other outputs must be equal in float32, except for ties. In lower
+    precisions, differences of other outputs are counted but allowed.
 
     Args:
         model: the model. The function sets the export's preprocessor and
@@ -148,7 +148,7 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
 
     Raises:
         ValueError: if the export refuses an example, encodes a text as other
-            tokens, or draws answers at random.
+            tokens than the model, or draws answers at random.
     """
     settings = settings.for_model(model)
     if task is None:

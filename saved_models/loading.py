@@ -1,4 +1,4 @@
-"""Loader of exports for any runtime into this process."""
+"""Loader of SavedModels and OpenVINO exports into this process."""
 
 import os
 

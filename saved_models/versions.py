@@ -81,7 +81,7 @@ def next_version(directory):
 
 
 def latest_version(directory):
-    """Find the export in a directory: itself, or its largest version.
+    """Find the export in a directory: the directory, or its largest version.
 
     Args:
         directory: str or path.

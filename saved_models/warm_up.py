@@ -3,7 +3,7 @@
 `assets.extra/tf_serving_warmup_requests` is a TFRecord file of PredictionLog
 messages (tensorflow_serving/apis/prediction_log.proto). The few fields around
 the tensors are encoded here, because tensorflow-serving-api is an optional
-dependency. The bytes are the same.
+dependency. That package would write the same bytes.
 """
 
 import numpy as np

@@ -151,7 +151,7 @@ class ModelSignatures(tf.Module):
     def _run(
         self, function, features, of_tokens=(), minimum=0, are_windows=False
     ):
-        """Compute `function(features)` with shapes as in the settings.
+        """Compute `function(features)` with the settings' static shapes.
 
         Args:
             function: callable from features to a dict of tensors [N, ...].
@@ -238,7 +238,7 @@ class ModelSignatures(tf.Module):
         }
 
     def _lengths(self):
-        """Sequence lengths of warm-up requests: all buckets, or a short one."""
+        """Sequence lengths of warm-up requests: all buckets, or one length."""
         return self._settings.seq_length_buckets or (
             min(8, self._settings.sequence_length),
         )
@@ -246,8 +246,8 @@ class ModelSignatures(tf.Module):
     def _batches(self):
         """Numbers of rows in the warm-up requests.
 
-        This is one number. With XLA all numbers are needed, because XLA
-        compiles each number of rows separately.
+        Without XLA the only number is 1. With XLA all numbers of rows are
+        needed, because XLA compiles each number separately.
         """
         batches = [1]
         if self._settings.jit_compile:
@@ -312,7 +312,7 @@ def preprocessor_for(model, tokenizer, settings):
         settings: ExportSettings; their lengths replace the preprocessor's.
 
     Returns:
-        Preprocessor with the tokenizer, which pads to the longest sequence.
+        Preprocessor with the tokenizer; it pads to the longest sequence.
     """
     preprocessor = model.preprocessor
     if preprocessor is None:

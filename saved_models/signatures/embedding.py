@@ -260,9 +260,9 @@ def padded(ids, minimum=1, layout=LAYOUTS["xlnet"]):
         layout: Layout.
 
     Returns:
-        dict of int32 [N, T]: `token_ids`, `padding_mask` and `segment_ids`,
-        which are 0 except for [CLS]. As in pretraining, [CLS] has the layout's
-        own segment id.
+        dict of int32 [N, T]: `token_ids`, `padding_mask` and `segment_ids`. The
+        segment ids are 0, except that [CLS] has the layout's segment id for
+        [CLS], as in pretraining.
     """
     token_ids = ids.to_tensor()
     missing = tf.maximum(minimum - tf.shape(token_ids)[1], 0)

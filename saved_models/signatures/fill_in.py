@@ -128,8 +128,8 @@ class PretrainerSignatures(EmbeddingSignatures):
             dict of tensors. `pieces` is string [N, P, k], best first; "\\u2581"
             marks the beginning of a word. `token_ids` is int32 [N, P, k], and
             `log_probabilities` float32 [N, P, k], natural logarithms. `count`
-            int32 [N] is the number of blanks of each text. Rows of P beyond
-            `count` are filler.
+            int32 [N] is the number of blanks of each text. Entries on the axis
+            P beyond `count` are filler.
         """
         features, count = self._blanks(text)
         best = self._at_targets(features, self._best)

@@ -162,7 +162,7 @@ class GenerateSignature(tf.Module):
         )
 
     def _best_first(self, tokens, log_probabilities):
-        """Sort the texts of each prompt, and build the answer without errors.
+        """Sort the texts of each prompt; build the answer except its `error`.
 
         Args:
             tokens: int32 [N, R, S], -1 for no token.

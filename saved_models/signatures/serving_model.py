@@ -209,7 +209,7 @@ class ForwardPass:
         }
 
     def _compiled(self, function):
-        """Compile `function` with XLA, in bfloat16 except its products."""
+        """Compile `function` with XLA, except matrix products in bfloat16."""
         if self._is_narrow:  # see `fusion`
             return tf.function(without_products(function), autograph=False)
         return tf.function(function, jit_compile=True)

@@ -53,7 +53,7 @@ def count_words(text):
 
 
 class TaggerSignatures(TaskSignatures):
-    """Signatures of token classification; a word's first piece has its tag.
+    """Signatures of token classification; a word has its first piece's tag.
 
     Args:
         model: XLNetTokenClassifier.

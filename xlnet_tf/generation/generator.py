@@ -414,7 +414,8 @@ def kept(cls, model, tokenizer, *arguments):
     """Make an object with compiled functions of a model, or reuse it.
 
     Args:
-        cls: class of (model, tokenizer, *arguments).
+        cls: class; its constructor has the arguments (model, tokenizer,
+            *arguments).
         model: XLNetPretrainer or XLNetSeq2Seq. The object has only a weak
             reference to the model.
         tokenizer: data_pipeline Tokenizer.
@@ -486,7 +487,7 @@ class Programs:
 
 
 def of_graph(settings):
-    """Reset all fields to defaults that do not affect compiled functions.
+    """Set the fields that do not affect compiled functions to their defaults.
 
     Args:
         settings: GenerationSettings.

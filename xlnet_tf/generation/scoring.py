@@ -289,8 +289,9 @@ class Sequences:
 
         Returns:
             (features, begins). The features are a dict of int32 arrays [B, T],
-            `token_ids`, `segment_ids` and `padding_mask`, and of `is_reversed`
-            [B] for models of both directions. The begins are a list of B ints.
+            `token_ids`, `segment_ids` and `padding_mask`; for a model with
+            `reverse_half_batch` also `is_reversed` [B]. The begins are a list
+            of B ints.
 
         Raises:
             ValueError: if a text has more tokens than the model has positions.

@@ -216,7 +216,7 @@ def _put(rows, column, values):
 
 
 def check_beams(num_beams):
-    """Refuse beam search on JAX, because its library needs TensorFlow.
+    """Refuse beam search on JAX: Model Garden's code needs TensorFlow.
 
     Raises:
         ValueError: if `num_beams` is above 1 on JAX.
@@ -355,7 +355,7 @@ def _search_class():
     keys = library._StateKeys
 
     class Search(library.SequenceBeamSearch):
-        """Beam search of the library, with early stopping."""
+        """Beam search of Model Garden, with early stopping."""
 
         def __init__(self, *arguments, stops_early, **kwargs):
             super().__init__(*arguments, **kwargs)

@@ -115,7 +115,7 @@ def _spans(task, x, batch_size, n_best, max_answer_length):
 
 
 def _rows(spans, null_threshold):
-    """Convert the answers to each question to a dict of plain values."""
+    """Convert each question's answers to a dict of plain values."""
     spans = {name: value.numpy().tolist() for name, value in spans.items()}
     names = ("text", "begin", "end", "score")
     for *columns, null_score in zip(

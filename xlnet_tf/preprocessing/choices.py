@@ -246,10 +246,10 @@ class XLNetRankerPreprocessor(Preprocessor):
     ):
         """Encode queries with documents as rows; see `Preprocessor.encode`.
 
-        If a query has more than `num_documents` documents, they are divided
-        among several rows, so that as many rows as possible have a relevant
-        document. Rows are filled up with copies of their first document, whose
-        `document_mask` is 0.
+        If a query has more than `num_documents` documents, the documents are
+        divided among several rows, so that as many rows as possible have a
+        relevant document. Rows are filled up with copies of their first
+        document, whose `document_mask` is 0.
 
         Args:
             examples: list of RankingExample.

@@ -94,7 +94,7 @@ class PreprocessorPreset:
     def of_settings(cls, settings, *arguments):
         """Make a preprocessor from settings, without passing a default layout.
 
-        The constructor of a user's class may not have the argument `layout`.
+        The constructor of a user's class may lack the argument `layout`.
         """
         if settings.get("layout") == "xlnet":
             settings = {k: v for k, v in settings.items() if k != "layout"}

@@ -32,8 +32,9 @@ def keras_input(
         shuffle: bool, whether each pass over strings has a new order.
 
     Returns:
-        tuple of x, y, sample_weight, batch_size. If `x` was strings in lists, x
-        is a data set of batches, and the other values are None.
+        tuple of x, y, sample_weight, batch_size. For strings in lists, the
+        returned x is a data set of batches, and y, sample_weight and batch_size
+        are None.
 
     Raises:
         TypeError, ValueError: if a part of the input is invalid.

@@ -242,7 +242,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
 
 class _Encoder:
-    """Encoder of questions, some at a time, which counts questions and answers.
+    """Encoder of questions in groups; counts questions and answers.
 
     Args:
         preprocessor: XLNetQuestionAnsweringPreprocessor.

@@ -138,7 +138,7 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
         )
 
     def _columns(self, examples, stride):
-        """Encode sequences; `windows` has the number of an example's rows."""
+        """Encode sequences; `windows` holds the number of rows per example."""
         import tensorflow as tf
 
         from data_pipeline.features.packing import unpack

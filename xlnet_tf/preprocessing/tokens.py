@@ -86,7 +86,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return self._align(pieces, _is_first(words), width)
 
     def are_words(self, x):
-        """Mark words: B lists of bool, False for "", also beyond the length."""
+        """Mark words, also truncated words: B lists of bool, False for ""."""
         return (_ragged(self.tensors(x)["words"]) != "").to_list()
 
     def encode(

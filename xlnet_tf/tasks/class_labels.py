@@ -17,7 +17,8 @@ def are_rows(y):
 def class_numbers(y, labels, num_classes, words="classes"):
     """Check integer classes, or convert class names to integers.
 
-    A name may be another form of a numeric label, "1.0" for "1".
+    In `y`, a whole number may be written differently from the class name, such
+    as "1.0" for "1".
 
     Args:
         y: labels [B] or [B, 1], in a list, array, Series or tensor. Labels of

@@ -77,8 +77,9 @@ class _SpanTask(Task):
 class XLNetQuestionAnswering(_SpanTask):
     """Model for question answering: the answer's span, or no answer.
 
-    Ends are scored for a given start: in training for the true start, without
-    labels for each of the `num_starts` likeliest starts.
+    Ends are scored for a given start. With the feature `start_positions`, as in
+    training, this is the true start. Otherwise ends are scored for each of the
+    `num_starts` likeliest starts.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
@@ -220,9 +221,9 @@ class XLNetQuestionAnswering(_SpanTask):
             batch_size: int, number of windows per batch. Default 8.
             **options: values that replace the task's. `n_best`, int, is the
                 maximum number of answers per question; `max_answer_length`,
-                int, the maximum number of tokens. `null_threshold`, float,
-                means no answer if `null_score` is above; None means always an
-                answer.
+                int, the maximum number of tokens. `null_threshold` is a float
+                or None: a question has no answer if its `null_score` is above
+                the threshold; with None, every question has an answer.
 
         Returns:
             list of dict, one per question; for one string, one dict. `text` is
@@ -262,7 +263,7 @@ class QuestionAnswering(TaskKind):
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
-        """Constructor arguments; the threshold is even odds until `score`."""
+        """Constructor arguments; the threshold is 0 until `adopt` sets it."""
         return {
             **super().arguments_for(spec, settings, labels),
             "max_answer_length": settings.max_answer_length,

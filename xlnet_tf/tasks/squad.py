@@ -53,7 +53,7 @@ def answer_scores(spec, examples, decoded):
 
 
 def scores_as_answered(examples, decoded):
-    """Compute metrics of SQuAD 2.0 for answers chosen by some threshold.
+    """Compute metrics of SQuAD 2.0 for given answers, without a threshold.
 
     Args:
         examples: list of QuestionExample.
@@ -117,10 +117,10 @@ def scores_2(examples, texts, null_odds, threshold=0.0):
 
     Returns:
         dict of float, in percent. `exact` and `f1` are for all questions; with
-        the prefix `HasAns_` for questions with an answer, with `NoAns_` for the
-        others. `best_exact` and `best_f1` are the values at the thresholds
-        `best_exact_threshold` and `best_f1_threshold`. `..._total` are counts,
-        and `pr_..._ap` average precisions.
+        the prefix `HasAns_` for questions with an answer, with `NoAns_` for
+        questions without an answer. `best_exact` and `best_f1` are the values
+        at the thresholds `best_exact_threshold` and `best_f1_threshold`.
+        `..._total` are counts, and `pr_..._ap` average precisions.
 
     Raises:
         ValueError: if a question is missing in `texts` or `null_odds`.

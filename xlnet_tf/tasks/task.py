@@ -68,10 +68,10 @@ class Task(Preset, BaseModel):
             accepts `class_weight`.
         weighs_metrics: bool, whether `compile` also weights `metrics`, because
             a weight of 0 marks a missing label.
-        preprocessor: Preprocessor or None; can be set at any time. ValueError
-            if the tokenizer has more pieces than the model has tokens, if the
-            layout differs from the model's, or if sequences are longer than a
-            BERT's positions.
+        preprocessor: Preprocessor or None; can be set at any time. Setting it
+            raises ValueError if the tokenizer has more pieces than the model
+            has tokens, if the layout differs from the model's, or if sequences
+            are longer than a BERT's positions.
 
     Raises:
         ValueError: if the preprocessor does not fit the model; see the

@@ -1,8 +1,9 @@
 """Text regression: one number for a text.
 
-This file contains a whole task, and so can be the template of a new task. The
-model has the head, the loss, the metrics and the labels of `fit`; the kind of
-task has the rows, the answers and their metrics.
+This file contains a whole task, and so can be the template of a new task.
+`XLNetTextRegressor` defines the head, and the loss, metrics and labels of
+`fit`. `TextRegression` defines the rows, answers and metrics of a fine-tuning
+run.
 
 Shapes: B batch, T tokens.
 """

@@ -2,8 +2,7 @@
 
 A decoder caches the keys and values of all tokens. One pass reads the context,
 which is the prompt and its memory. Then each new token costs one row per layer.
-If the next token is not predicted by this row, the prediction costs a second
-row.
+If another row predicts the next token, a new token costs two rows per layer.
 
 The context is stored separately from the new tokens. It never changes, so all
 beams of an example share the context, and no step copies it. New tokens are
@@ -38,9 +37,9 @@ class Decoder:
 
         Args:
             features: dict of `token_ids` int32 [B, T], padded on the left; the
-                last column must be real tokens. Optional: `padding_mask` [B,
-                T], `segment_ids` [B, T], and `next_segment` [B, 1], the segment
-                of the new tokens.
+                last column must not contain padding. Optional: `padding_mask`
+                [B, T], `segment_ids` [B, T], and `next_segment` [B, 1], the
+                segment of the new tokens.
             num_steps: int, S, maximum number of steps that follow.
             segment_length: int, number of tokens read at a time; must divide T.
                 The memories contain the last `memory_length` earlier tokens.
