@@ -8,8 +8,8 @@ def dataset_options(is_sharded=True):
 
     In TensorFlow 2.20, tf.data's autotuning thread can miss its cancellation.
     An iterator that has run for 40 seconds may then need 40 more seconds to
-    end. This also happens in evaluations. Without autotuning, `tf.data.AUTOTUNE`
-    means one parallel call per core.
+    end. This also happens in evaluations. Without autotuning,
+    `tf.data.AUTOTUNE` means one parallel call per core.
 
     Args:
         is_sharded: bool, whether TensorFlow may divide the elements among
