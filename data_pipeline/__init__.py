@@ -1,6 +1,7 @@
 """Data pipeline, without models: text, tokenizers, records, tasks, tf.data.
 
-`data_pipeline.base` has the modules that all three packages share.
+`data_pipeline.base` has the modules that data_pipeline, xlnet_tf and
+saved_models share.
 
 The names in `__init__.pyi` are imported on first use. So a command with
 `--help` loads neither SentencePiece nor TensorFlow.

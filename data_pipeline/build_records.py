@@ -174,7 +174,7 @@ def _warnings(manifest, tokenizer, settings):
 
 
 def _unknown_warning(totals, tokenizer):
-    """Warning about text that the vocabulary lacks, str or ""."""
+    """Warning about many unknown tokens, str or ""."""
     written = totals.get("written_unknown", 0)
     tokens_each = tokenizer.encode(UNKNOWN).count(UNKNOWN_ID)
     other_unknown = totals["unknown_tokens"] - written * tokens_each
@@ -196,7 +196,7 @@ def _unknown_warning(totals, tokenizer):
 
 
 def _has_capitals(tokenizer):
-    """Whether the vocabulary has the script's capital letters, if any, bool."""
+    """Whether the vocabulary has capitals, or a script without case, bool."""
     pieces = map(tokenizer.id_to_piece, range(tokenizer.vocabulary_size))
     letters = "".join(pieces)
     return letters.lower() != letters or letters.upper() == letters

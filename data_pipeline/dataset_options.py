@@ -7,8 +7,8 @@ def dataset_options(is_sharded=True):
     """Return tf.data options without autotuning.
 
     In TensorFlow 2.20, tf.data's autotuning thread can miss its cancellation.
-    An iterator that ends after 40 seconds may then wait for 40 more seconds.
-    The iterators of evaluations have this problem too. Without autotuning,
+    An iterator that has run for 40 seconds may then need 40 more seconds to
+    end. This also happens in evaluations. Without autotuning,
     `tf.data.AUTOTUNE` means one parallel call per core.
 
     Args:

@@ -411,7 +411,7 @@ class PretrainingData:
         return start % self.num_records
 
     def _epoch_offset(self, epoch):
-        """Offset of an epoch, offset(e) in the docstring of the class above."""
+        """Offset of an epoch, offset(e) in the docstring of PretrainingData."""
         drawn = tf.cast(hash_words(self.seed, epoch), tf.int64)
         return tf.where(epoch == 0, tf.zeros_like(drawn), drawn) % (
             self.num_records

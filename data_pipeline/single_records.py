@@ -20,7 +20,7 @@ class DamagedRecord(ValueError):
 class SingleRecords(PretrainingData):
     """Single records of a split, with the draws of the first epoch.
 
-    TensorFlow does not open the files, so TensorFlow need not support the path.
+    Python reads the files, so TensorFlow need not support the path.
 
     Args:
         directory, split, seed, objective: see PretrainingData.

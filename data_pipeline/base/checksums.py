@@ -47,8 +47,9 @@ def add_checksums(directory, names, listing=CHECKSUMS_FILE):
 def write_listed(directory, values):
     """Write JSON files and add their SHA-256 to the directory's `SHA256SUMS`.
 
-    The entry of a file is removed before the file is written. If the process is
-    killed in between, no old digest refuses the new file.
+    The old entry of a file is removed before the file is written. If the
+    process is killed before the new entry is added, the new file has no entry
+    instead of a wrong entry.
 
     Args:
         directory: path.

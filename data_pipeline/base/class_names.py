@@ -1,4 +1,4 @@
-"""Class names, with equal numbers as one class."""
+"""Class names; labels that are equal numbers have one class name."""
 
 import re
 
@@ -9,8 +9,8 @@ _WHOLE = re.compile(r"([+-]?\d+)\.0*")
 class ClassNames:
     """Map from labels in files to class names.
 
-    Equal numbers are one class. The label "1.0" has the class "1", unless a
-    known class is written "1.0".
+    Labels that are equal numbers have one class name. The label "1.0" has the
+    class "1", unless a known class is written "1.0".
 
     Args:
         known: tuple of str, the known class names, or None.

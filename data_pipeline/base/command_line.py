@@ -61,7 +61,7 @@ def _print(stream, lines):
 
 
 def _escape(error):
-    """Error handler of `codecs`: escape missing characters as JSON does."""
+    """Error handler of `codecs`: escape unencodable characters as JSON does."""
     text = error.object[error.start : error.end]
     units = text.encode("utf-16-be", "surrogatepass").hex("\n", 2).split()
     return "".join(f"\\u{unit}" for unit in units), error.end
@@ -331,8 +331,8 @@ def _is_unread(more=""):
 def _told_of_tensorflow(error):
     """Message for TensorFlow's read and write errors, or None for other errors.
 
-    TensorFlow has its own error classes. Texts are compared first, because not
-    every command imports TensorFlow.
+    TensorFlow has its own error classes. Where possible, the message text
+    identifies the error, because not every command imports TensorFlow.
     """
     if "File system scheme" in str(error):
         return (

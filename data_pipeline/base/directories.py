@@ -26,9 +26,9 @@ def written_directory(path, is_replaced):
     files is added.
 
     Some directories cannot be renamed: directories in a bucket, mount points,
-    the working directory, and directories with other folders. Such a directory
-    is written file by file. Its checksums are written first, so that readers
-    notice an unfinished directory.
+    the working directory, and directories with folders other than `assets`.
+    Such a directory is written file by file. Its checksums are written first,
+    so that readers notice an unfinished directory.
 
     Args:
         path: path of a directory. It is created if it does not exist.
@@ -71,11 +71,11 @@ def written_directory(path, is_replaced):
 
 
 def remove_links(directory, names):
-    """Remove the symbolic links that writes below a directory would follow.
+    """Remove symbolic links on the paths of files that will be written.
 
     Args:
         directory: path.
-        names: list of str, files to write, as paths below the directory.
+        names: list of str, files to write, relative to the directory.
     """
     if is_remote(directory):
         return
@@ -107,7 +107,7 @@ def _can_be_renamed(path):
 
 
 def _keep_others(old, new, is_replaced):
-    """Link files that stay from the old directory into the new one."""
+    """Link the files to keep from the old into the new directory."""
     for item in old.iterdir():
         target = new / item.name
         if is_unfinished(item) or is_replaced(item.name):

@@ -178,8 +178,8 @@ def written_whole(path, replace_directory=False):
     `contextlib.ExitStack`. All files are then written before the first rename,
     and the file entered first is renamed last.
 
-    In a bucket, a file is replaced at once, but a directory is replaced file by
-    file. `verify_checksums` detects a directory that is not complete. A
+    In a bucket, a file is replaced in one step, but a directory is replaced
+    file by file. `verify_checksums` detects a directory that is not complete. A
     directory for a model of the hub is uploaded in one commit.
 
     Args:
@@ -259,7 +259,7 @@ def is_of_full_disk(error):
     """Whether an error reports a full disk or an exceeded quota, bool.
 
     Args:
-        error: Exception. For error classes of libraries, the message decides.
+        error: Exception. If it has no error number, its message is searched.
     """
     numbers = (errno.ENOSPC, errno.EDQUOT)
     return getattr(error, "errno", None) in numbers or any(
@@ -435,8 +435,8 @@ def is_below(name):
 def is_path(name):
     """Whether a name is valid for a file, bool.
 
-    A valid name has no NUL and no lone surrogates. The surrogates that Python
-    uses for bytes that are not UTF-8 are allowed.
+    A valid name has no NUL. It has no lone surrogates except the surrogates
+    that Python uses for bytes that are not UTF-8.
     """
     try:
         return b"\0" not in os.fsencode(name)

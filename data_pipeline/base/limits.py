@@ -61,7 +61,8 @@ def in_a_line(error):
 def first_line(error):
     """Return the first line of the text of an error, shortened if too long.
 
-    Skip the lines below: TensorFlow and other libraries put traces there.
+    The other lines are omitted: TensorFlow and other libraries put traces
+    there.
 
     Args:
         error: Exception, or its text.

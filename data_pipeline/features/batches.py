@@ -182,8 +182,8 @@ class Batches:
     def training(self, steps, first_row=0, num_rows=None, replica_batch=None):
         """Make the dataset of training batches, in a new order each epoch.
 
-        The last rows of an epoch that do not fill a batch are skipped. These
-        are other rows in each epoch.
+        The last rows of an epoch that do not fill a batch are skipped. Each
+        epoch skips other rows.
 
         Args:
             steps: range, the training steps to read.

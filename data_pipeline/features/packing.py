@@ -119,7 +119,7 @@ def pack(
 
 
 def checked_size(values, check_size, count, num_tokens):
-    """Return a tensor whose readers wait for the size check.
+    """Return a copy of a tensor that is computed only after a size check.
 
     Args:
         values: tensor.
@@ -176,7 +176,7 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
         room: int, maximum number of tokens of a pair, at least 0.
         truncate: "longest_first", "only_first" or "only_second". With
             "longest_first", the longer segment loses its last token until the
-            pair fits; for equal segments, the second is truncated. Otherwise
+            pair fits; if both are equally long, the second loses it. Otherwise
             the named segment loses its last tokens, and the other segment loses
             tokens only if the named segment is empty.
 
@@ -184,7 +184,7 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
         tuple of two int32 tensors [B], for the first and second segments.
 
     Source: `_truncate_seq_pair` of the released classifier_utils.py. The
-        release has a loop, here is a formula.
+        release uses a loop; this function uses a formula.
     """
     least = _LEAST_KEPT[truncate](room)
     return (
@@ -194,7 +194,7 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
 
 
 def last_tokens(values, longest, sequence_length):
-    """Keep the last tokens of second segments if the end matters most.
+    """Keep the last tokens of second segments, whose end matters most.
 
     Args:
         values: ragged tensor [B, (T)].

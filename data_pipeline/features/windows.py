@@ -199,7 +199,7 @@ def _features(pieces, questions, width, layout):
 
 
 def max_context(places):
-    """Whether a window has the most context around each of its pieces.
+    """Mark pieces that have more context in this window than in all others.
 
     The amount of context is the number of pieces on the left or the right,
     whichever is smaller, plus 0.01 x the length of the window. If several

@@ -32,7 +32,7 @@ def fmix32(x):
 
 
 def hash_words(seed, *words):
-    """Hash integers to 32 bits; their order matters.
+    """Hash integers to 32 bits; the order of the integers matters.
 
     Args:
         seed: int of any size.
@@ -56,7 +56,7 @@ def uniform(state, *words):
 
     Args:
         state: uint32 tensor from `hash_words`.
-        *words: int64 tensors with broadcasting, the numbers of the draws.
+        *words: int64 tensors with broadcasting, the indices of the draws.
 
     Returns:
         float32 tensor, multiples of 2 ** -24.

@@ -4,16 +4,16 @@ Shapes: B batch, T tokens of the sequence, P targets. H is the length of one
 independently permuted half.
 
 A factorization order has two forms: the released `perm_mask` and the compact
-`factorization_rank`. With ranks, both halves have the same rule. The content
+`factorization_rank`. With ranks, one rule holds for both halves. The content
 stream of token i attends to token j iff rank j <= rank i. The query stream of i
 attends to j iff rank j < rank i.
 
 Two functions draw an order. `draw_shuffles` is the definition: it shuffles all
-positions, as the release does, and `factorization_rank` computes the ranks. It
-is used for permutations that are stored in records. `draw_ranks` is faster: it
-shuffles only the tokens whose order matters and returns the ranks directly. It
-is used while records are read. Both functions have the same distribution, but
-not the same draws.
+positions, as the release does, and `factorization_rank` computes the ranks.
+`draw_shuffles` draws the permutations that are stored in records. `draw_ranks`
+is faster: it shuffles only the tokens whose order matters and returns the ranks
+directly. `draw_ranks` is used while records are read. Both functions have the
+same distribution, but not the same draws.
 
 The masks of the model are in `xlnet_tf/model/masks.py`, and the loss is in
 `xlnet_tf/objectives/permutation.py`. All functions are TensorFlow ops for whole

@@ -1,4 +1,4 @@
-"""Conversion of records and batches from and to the released formats.
+"""Conversion of released records, and of batches to the released format.
 
 Shapes: b records, T tokens of the sequence, P targets.
 """

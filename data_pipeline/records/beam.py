@@ -1,6 +1,7 @@
 """Build of records on Apache Beam, for text that is too large for one machine.
 
-The parts have the same bytes as from `data_pipeline.records.processes`. The
+A part is a section of the text with its own shards, see `records.build`. The
+parts have the same bytes as from `data_pipeline.records.processes`. The
 pipeline has two branches:
 
     files -> lengths of their documents -> part of each document
@@ -80,7 +81,8 @@ class Builder:
         options: sequence of str, further options of Beam's PipelineOptions.
 
     Raises:
-        RuntimeError: Beam is not installed, or the pipeline fails in a call.
+        RuntimeError: Beam is not installed. A call raises it if the pipeline
+            fails.
     """
 
     def __init__(self, runner="DirectRunner", options=()):
@@ -168,7 +170,7 @@ def _plan_parts(measured, settings, directory):
     Args:
         measured: list of results of `_measure`.
         settings: RecordSettings with all defaults filled in.
-        directory: str, where the file with the numbers of parts is written.
+        directory: str, where the file with the counts of parts is written.
 
     Returns:
         Parts.

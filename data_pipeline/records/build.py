@@ -7,7 +7,8 @@ the part. So the bytes of the output do not depend on the number of processes.
 
 The directory of a set is in one of three states:
 
-- Complete: it has a manifest. A build with the same plan returns this set.
+- Complete: it has a manifest. A build with the same plan (text, tokenizer and
+  settings, see `plan`) returns this set.
 - Begun: its temporary directory has finished parts and their plan. A build with
   the same plan continues from these parts.
 - Neither: a new build begins.
@@ -71,8 +72,8 @@ def build_records(
         settings: RecordSettings, or None for the defaults.
         processes: int, number of processes. The output does not depend on it.
         overwrite: bool, whether to replace a complete set, an interrupted build
-            with another text, tokenizer or settings, and other files with the
-            names of a set. Default False.
+            with another text, tokenizer or settings, and other files that are
+            named like files of a set. Default False.
         progress: function of a number of bytes, or None. Each call gives the
             bytes of text finished since the last call. Text is finished when
             its records are written, or when it was compared with a complete

@@ -23,7 +23,8 @@ def piece_characters(documents, settings):
     """Size in characters of the pieces to divide a short text into.
 
     A short text with few documents must be divided. If whole documents were
-    held out, their share could be several times the fraction.
+    held out, their share of the text could be several times the requested
+    fraction.
 
     Args:
         documents: function that returns an iterator over all documents.
@@ -31,8 +32,8 @@ def piece_characters(documents, settings):
 
     Returns:
         int for `Corpus.divided`, or None to keep the documents whole. Documents
-        stay whole if the fraction is at least a quarter of a document or if the
-        text is long.
+        stay whole if the text is long, or if there are at least 2 documents and
+        at least 0.25 / fraction documents.
     """
     fraction = settings.validation_fraction
     if not fraction:
@@ -97,8 +98,8 @@ def split_of(number, threshold, seed):
 def validation_threshold(documents, settings):
     """Compute the largest hash of a held-out document.
 
-    If the text has enough for two sequences, at least one sequence is held out
-    and one is kept for training, for any fraction. Documents are read until
+    If the text is long enough for two sequences, at least one sequence is held
+    out and one is kept for training, for any fraction. Documents are read until
     each split has enough text.
 
     Args:

@@ -9,8 +9,8 @@ The files of a part, in the temporary directory of a build:
     train-0.json        counts, and the digest of its text
     train-0.sha256      SHA-256 of these files, written last
 
-A part without its `.sha256` file, or with a file that differs from it, counts
-as missing.
+A part counts as missing if it has no `.sha256` file, or if another file differs
+from its digest there.
 """
 
 import dataclasses

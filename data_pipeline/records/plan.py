@@ -1,7 +1,8 @@
 """Plan of a build: all inputs that determine the bytes of a set of records.
 
-The plan is stored in `build.json`, during the build in the temporary directory.
-In a complete set, `build.json` also has the SHA-256 of the text files.
+The plan is stored in `build.json`. During the build, this file is in the
+temporary directory. In a complete set, this file also has the SHA-256 of the
+text files.
 """
 
 import os

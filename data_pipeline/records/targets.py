@@ -52,10 +52,10 @@ def sample_targets(
     whole. If the spans do not reach the goal, further whole words are added
     until no word fits. "single_words" is the same with n = 1.
 
-    "subwords" selects n tokens, as the released code does, because its loop
-    tests the first token of the span instead of the last. If the spans do not
-    reach the goal, random single tokens are added. <sep> and <cls> can be
-    selected; the reader of the records drops these targets.
+    "subwords" selects n tokens, as the released code does: its search for the
+    end of a word tests the first token of the span instead of the last. If the
+    spans do not reach the goal, random single tokens are added. <sep> and <cls>
+    can be selected; the reader of the records drops these targets.
 
     Args:
         token_ids: int array [S, T].

@@ -31,7 +31,7 @@ OTHER_FILE = "another file than was built"
 
 
 class BadRecord(typing.NamedTuple):
-    """Damaged record, or a file with other content if `record` is None."""
+    """Damaged record, or if `record` is None, file with other content."""
 
     file: str
     record: int | None
@@ -186,7 +186,8 @@ def read_checksums(path, records, frame_bytes):
         frame_bytes: int, F.
 
     Returns:
-        list of int, with a BadRecord for each damaged or truncated record.
+        list of int, but a BadRecord in place of each damaged or truncated
+        record.
     """
     checksums = []
     with as_path(path).open("rb") as file:

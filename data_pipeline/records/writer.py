@@ -11,8 +11,8 @@ A set is a directory:
 
 The checksums of TFRecord detect every flipped byte. They do not detect a
 missing or exchanged shard, or a shard that is truncated between two records.
-The manifest detects these. It is checked before the first record is read.
-During a build it is renamed last.
+The size and checksums in the manifest reveal such shards. The manifest is
+checked before the first record is read. A build renames the manifest last.
 """
 
 import contextlib
@@ -60,16 +60,16 @@ class RecordSetWriter:
     Args:
         directory: path. In a bucket, which has no locks, a warning is printed.
         model_proto: bytes, the SentencePiece model of the tokenizer.
-        overwrite: bool, whether to replace a complete set and other files with
-            the names of a set. Files are replaced in the last step. Default
-            False.
+        overwrite: bool, whether to replace a complete set and other files that
+            are named like files of a set. Files are replaced in the last step.
+            Default False.
 
     Attributes:
         building: path of the temporary directory.
 
     Raises:
-        FileExistsError: the directory already contains a set, or files with the
-            names of a set.
+        FileExistsError: the directory already contains a set, or files that are
+            named like files of a set.
         RuntimeError: another process is writing a set to the directory, or the
             disk does not support locks.
     """

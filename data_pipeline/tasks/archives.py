@@ -71,7 +71,7 @@ def open_tree(path):
 def is_archive(path):
     """Whether a file is an archive, bool.
 
-    The name decides, or for some names the content.
+    The suffix decides. For names such as data.tar.old, the content decides.
 
     Args:
         path: path from `as_path`.

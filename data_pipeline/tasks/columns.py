@@ -73,11 +73,11 @@ class Columns:
     """Reader of the rows of a table by the roles of a task.
 
     The first row is a header if it contains a usual name of the task or a name
-    from the user, or if it numbers all columns from 0. A number from the user
-    does not count as a name, because a label in the first row may be equal to
-    it. If the user gives all columns by number, a header must have a usual name
-    in each of these columns. One usual name alone may be a text or a label.
-    Without a header, indices select the columns.
+    from the user, or if its cells are the numbers 0, 1, 2, ... A number from
+    the user does not count as a name, because a label in the first row may be
+    the same number. If the user gives all columns by number, a header must have
+    a usual name in each of these columns, because a text or a label may be
+    equal to one usual name. Without a header, indices select the columns.
 
     Args:
         table: Table.
@@ -540,7 +540,10 @@ def _known(table, task, given):
 
 
 def _texts_by_name(table):
-    """Return a dict of column names to the first texts; empty if unclear."""
+    """Return a dict of column names to the first texts.
+
+    The dict is empty if names repeat or rows have different lengths.
+    """
     rows, size = table.head(_GUESS_ROWS), len(table.names)
     if not table.is_named:
         rows = rows[1:]

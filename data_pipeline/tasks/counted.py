@@ -27,7 +27,7 @@ class Counted:
         """Add to the count of a kind of value.
 
         Args:
-            what: str, description of the kind, which follows the number.
+            what: str, description of the kind, to follow the count in messages.
             where: str or int, place of the value. An int is a row number.
             number: int, number to add. Default 1.
         """

@@ -107,7 +107,7 @@ def own_splits(endings):
 
 
 class TextExample(typing.NamedTuple):
-    """Text or pair of texts. The label is a class, several or a number."""
+    """Text or pair of texts. The label is one class, several or a number."""
 
     id: str
     text: str
@@ -132,7 +132,7 @@ def has_text(answer):
     """Whether the text of an answer has a visible character, bool.
 
     Blanks, control and format characters, and marks without a letter do not
-    count. The cleaning removes them, so a span cannot consist of them.
+    count. The cleaning removes them, so no answer can consist of them.
 
     Args:
         answer: str.

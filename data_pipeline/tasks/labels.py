@@ -138,7 +138,7 @@ def look_alikes(kind, examples):
 
 
 def ascii_if_odd(label):
-    """Quote a class, with escapes if its characters are not plain."""
+    """Quote a class, with escapes unless it is printable NFKC text."""
     is_plain = unicodedata.is_normalized("NFKC", label) and label.isprintable()
     return repr(label) if is_plain else ascii(label)
 

@@ -1,6 +1,6 @@
 """Reading of a task's examples from files in their published layout.
 
-A path is a directory, an archive, which is not unpacked, or a single file.
+A path is a directory, a single file, or an archive, which is not unpacked.
 `read_task` reads a task with its splits.
 """
 

@@ -24,10 +24,10 @@ def hold_out(examples, fraction, seed):
     with two or more examples has at least one training example and one held-out
     example, unless all its examples are copies of one text.
 
-    Groups that would exceed the share are not held out. If whole articles miss
-    the requested share by more than half, large articles are divided by the
-    texts of their questions. A warning reports a share that is still not within
-    a factor of two.
+    Groups that would exceed the share are not held out. If holding out whole
+    articles misses the requested share by more than half, large articles are
+    divided by the texts of their questions. A warning reports a share
+    that is still not within a factor of two.
 
     Args:
         examples: list of examples of the same kind.

@@ -24,7 +24,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 def is_columnar(path):
-    """Whether the name of a file has the suffix of such a table, bool."""
+    """Whether a file name has a suffix of Parquet, Arrow or Feather, bool."""
     return os.path.splitext(path.lower())[1] in ENDINGS
 
 

@@ -298,7 +298,7 @@ class Corpus:
 
 
 def _guess(heads):
-    """Guess the format of most files, and describe the guess in lines."""
+    """Guess the format that most files have; return it and lines about it."""
     guessed = [head for head in heads.values() if not head.told]
     if guessed:
         whole = _Head(sum((x.counts for x in guessed), collections.Counter()))
@@ -515,7 +515,7 @@ def _read_running(*file):
 
 
 def _lines(*file):
-    """Yield the lines of a file, with None for lines that are its tag."""
+    """Yield the lines of a file; yield None for lines with the file's tag."""
     tag, is_first = None, True
     for line in text_lines.read_lines(*file, _LONGEST_LINE):
         if is_first and line.strip():

@@ -39,7 +39,7 @@ class ReadLog:
 
     Args:
         progress: function of a number of bytes, or None. Each call gives the
-            bytes read since the last call, as stored, which may be compressed.
+            stored (maybe compressed) bytes read since the last call.
 
     Attributes:
         digests: dict of path to str, the SHA-256 of each file read to its end.

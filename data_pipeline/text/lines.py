@@ -1,8 +1,8 @@
 """Reading of lines: encodings, line ends, bytes that are not text, long lines.
 
-A byte order mark is removed, and every kind of line end is read. For any lines,
-the time is linear in the number of bytes, and the memory does not grow with the
-file.
+A byte order mark is removed, and every kind of line end is read. For lines of
+any length, the time is linear in the number of bytes, and the memory does not
+grow with the file.
 """
 
 import codecs

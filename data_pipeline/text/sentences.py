@@ -17,9 +17,9 @@ def split_sentences(text):
 
     A sentence ends after `.`, `!`, `?` or an ellipsis, with any closing quotes
     or brackets, if white space and an upper-case letter or an opening quote
-    follow. A sentence also ends after a full-width mark. Abbreviations before
-    names are split too. This is harmless, because sentences are only used to
-    bound the segments A and B.
+    follow. A sentence also ends after a full-width mark. Text is also
+    split after an abbreviation before a name. This is harmless, because
+    sentences are only used to bound the segments A and B.
 
     Args:
         text: str, paragraphs separated by blank lines.

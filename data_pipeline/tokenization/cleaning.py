@@ -7,7 +7,8 @@ own character map and writes the result as the map of the model's normalizer. So
 SentencePiece alone gives the released ids, both in Python and in a TensorFlow
 graph.
 
-A rule matches one character or a sequence in the model's own map. Therefore:
+A rule matches a single character, or a sequence of characters that the model's
+own map contains. Therefore:
 - `str.lower` writes a sigma at the end of a word as U+03C2. If the vocabulary
   has both sigmas, `final_sigma` does this before SentencePiece. Limit: of two
   sigmas around a character such as U+2103, which decomposes into several

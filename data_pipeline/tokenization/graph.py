@@ -122,8 +122,8 @@ class GraphTokenizer(tf.Module):
         """Tokenize texts and find the place of each piece.
 
         Spans are the same as in `Tokenizer.encode_with_offsets`. Offsets count
-        code points. A U+FFFD for bytes that are not UTF-8 counts as one. An
-        export with this method also has the op
+        code points. A U+FFFD for bytes that are not UTF-8 is one code point.
+        An export with this method also has the op
         `SentencepieceTokenizeWithOffsetsOp`, which is in the same library of
         kernels.
 
@@ -429,9 +429,9 @@ class _NamedModel(sentencepiece_tokenizer._SentencepieceModelResource):
     In TensorFlow Text, the kernel that made the model owns the model.
     TensorFlow deletes all kernels when a random seed is set
     (`tf.random.set_seed`, `keras.utils.set_random_seed`). Afterwards every call
-    failed with "Resource ... SentencepieceOp ... does not exist". TensorFlow
-    keeps a model that has a name. The name is the digest of the content, so
-    equal models are shared.
+    would fail with "Resource ... SentencepieceOp ... does not exist".
+    TensorFlow keeps a model that has a name. The name is the digest of the
+    content, so equal models are shared.
     """
 
     def _create_resource(self):

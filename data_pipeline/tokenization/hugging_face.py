@@ -6,10 +6,11 @@ the ids are the same as in the released preprocessing.
 
 Hugging Face's own tokenizer gives other ids in some cases. The cases are commas
 after digits, symbols in a text, marks that do not combine, control characters
-that Python counts as blanks, and pieces with equal scores. With other
-vocabularies, the ids also differ for Hangul and for a Greek sigma at the end of
-a word. If accents are kept, Hugging Face's tokenizer still removes accents
-after a character that its table replaces, such as U+2460.
+that Python counts as blanks, and pieces with equal scores. With
+vocabularies other than the released ones, the ids also differ for Hangul and
+for a Greek sigma at the end of a word. If accents are kept, Hugging Face's
+tokenizer still removes accents after a character that its table replaces, such
+as U+2460.
 tests/slow/peers/test_transformers.py has an example of each difference.
 """
 
@@ -77,8 +78,8 @@ def find_tokenizer_file(directory):
 def has_tokenizer(directory):
     """Whether a model directory has a tokenizer that we can read, bool.
 
-    We cannot read the tokenizers of other BERTs, such as WordPiece. But we can
-    read their models.
+    Most BERTs have other tokenizers, such as WordPiece. We cannot read these
+    tokenizers, but we can read the models.
 
     Args:
         directory: str or path.

@@ -43,7 +43,8 @@ def objects_in(config, models=()):
     The following classes are allowed: this library's classes except inner
     layers, classes registered by the user, and Keras' own losses, metrics,
     optimizers and precisions. Other classes could have any size or run code.
-    Users must check the contents of their own classes.
+    The contents of a user's own classes are not checked, so the user must check
+    them.
 
     Args:
         config: JSON value.

@@ -65,7 +65,7 @@ def layer_state(model):
 
 
 def _trainable_weights(prefix, layer):
-    """Values of `trainable` by path, for weights unlike their layer."""
+    """`trainable` of weights that differ from their layer, by path."""
     is_adapted = getattr(layer, "lora_enabled", False)
     return {
         prefix + weight.name: weight.trainable

@@ -4,8 +4,8 @@ The checkpoints contain an `XLNetBase`, `XLNetPretrainer`, `XLNetClassifier` or
 `XLNetSpanLabeler` of `official.nlp`. A checkpoint names a variable by its
 shortest path from the saved object. So the same variable may be named
 `encoder/...`, `model/_network/...` or otherwise. Each checkpoint also contains
-the graph of all objects, with every path. This reader searches the network in
-the graph.
+the graph of all objects, with every path. This reader searches the graph for
+the network.
 
 Paths are written like a checkpoint's keys, with ".S" for a slash in a name.
 Biases and segment encodings are stacked over layers, `[L, N, H]` and `[L, 2, N,

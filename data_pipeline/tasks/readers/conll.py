@@ -239,7 +239,7 @@ def _why_no_words(sentences):
 
 
 def _is_next(value, following):
-    """Whether a value follows another by count, as "s1-8" follows "s1-7"."""
+    """Whether the number in a value is one higher, as in "s1-7", "s1-8"."""
     before, after = _COUNTER.fullmatch(value), _COUNTER.fullmatch(following)
     return bool(
         before

@@ -162,7 +162,8 @@ def read_examples(split):
 def read_emails(split):
     """Read AESLC's e-mails, with bodies as sources and subjects as targets.
 
-    The e-mails are sorted by file. The subjects by annotators are skipped.
+    The e-mails are sorted by file. Further subjects, which annotators
+    wrote, are skipped.
 
     Args:
         split: reading.Split. Its folder has one .subject file per e-mail. In a

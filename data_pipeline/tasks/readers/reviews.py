@@ -12,7 +12,8 @@ _DIGITS = re.compile(r"(\d+)")
 def read_examples(split):
     """Read the reviews of a split, ordered by label and by number.
 
-    A warning counts the files in other folders, except IMDB's "unsup".
+    A warning counts files in folders that are not labels, except IMDB's
+    "unsup".
 
     Args:
         split: reading.Split of a task whose labels are the names of folders.

@@ -117,7 +117,7 @@ def _parts(head):
 
 
 def _sample(layer):
-    """Select a few values of a kernel without adapters, float32 array."""
+    """Select a few values of a kernel, before adapters, float32 array."""
     kernel = ops.convert_to_tensor(layer._kernel)
     values = ops.reshape(kernel, [-1])[:_NUM_VALUES]
     return ops.convert_to_numpy(ops.cast(values, "float32"))
@@ -200,7 +200,7 @@ def _read(path):
 
 
 def _check_config(path, values, config):
-    """Refuse adapters whose backbone config computes other outputs."""
+    """Refuse adapters for a backbone that computes other outputs."""
     try:
         saved = type(config).from_dict(values).to_dict()
     except (TypeError, ValueError) as error:

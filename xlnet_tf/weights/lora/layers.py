@@ -239,8 +239,8 @@ def _sum_rows(tensor):
     """Sum [..., rows, W] to [W], one axis at a time.
 
     If W is large, XLA on a CPU takes five times as long for one sum over two
-    axes. XLA would also merge two sums into one sum; the addition between them
-    prevents that.
+    axes. XLA would also merge two successive sums into one. To prevent this,
+    the first sum is computed in two parts, which are then added.
     """
     *others, num_rows, width = tensor.shape
     outer = list(range(len(others)))
