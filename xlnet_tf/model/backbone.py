@@ -54,7 +54,7 @@ class XLNetBackbone(Backbone):
     Call arguments:
         features: dict. All features except `token_ids` are optional.
             token_ids: int32 [B, T].
-            segment_ids: int32 [B, T]. Attention depends only on whether two
+            segment_ids: int32 [B, T]. Attention only tests whether two
                 tokens have the same segment. Memory has the segment 0.
             padding_mask: [B, T], 1 = a real token.
             perm_mask: [B, T, T], 1 = may NOT attend.

@@ -125,8 +125,7 @@ def _steps(exports, noted):
 
 
 def _place(exports):
-    """Return a local directory's absolute path, or a remote path as it is,
-    str."""
+    """Return the absolute path of local exports, or a remote path itself."""
     return str(exports) if is_remote(exports) else os.path.abspath(exports)
 
 
