@@ -7,9 +7,9 @@
 The program hides spans of tokens in the sentences of a text, which may be
 running text or WikiText's tokens. It writes two tables to OUTPUT/results.md.
 The first table has the perplexity of the hidden tokens, predicted
-independently, and predicted one after the other. The difference in bits per
-token has its standard error over the sentences. The second table has the share
-of hidden tokens that are filled in right.
+independently, and predicted one after the other. It also has the difference in
+bits per token, with the standard error over the sentences. The second table has
+the share of hidden tokens that are filled in right.
 """
 
 import argparse

@@ -7,10 +7,10 @@
 TensorFlow lowers the step to StableHLO. The TPU compiler in the PyPI package
 `libtpu` compiles the step, through JAX's compile-only client. The compiler
 refuses a step that a TPU cannot run or that exceeds its memory. The command
-reports memory, operations, estimated cycles, and bytes moved: by the compiler's
-count, and to HBM only. TensorFlow lowers the step on a CPU; on a real TPU the
-result may be better. `--topology cpu` compiles for this machine instead. For
-several kernels the command prints a table.
+reports memory, operations, estimated cycles, and the bytes moved, once by the
+compiler's count and once to HBM only. TensorFlow lowers the step on a CPU; on a
+real TPU the result may be better. `--topology cpu` compiles for this machine
+instead. For several kernels the command prints a table.
 """
 
 import argparse
@@ -138,7 +138,8 @@ def report_of(config, training, arguments, dump):
 def of_all_layers(two, three, num_layers):
     """Extrapolate the reports of two and of three layers to more layers.
 
-    The compile times of three layers are not extrapolated.
+    Compile times are not extrapolated: the result has the times of three
+    layers.
     """
     grows = (
         *("code_bytes", "argument_bytes", "temporary_bytes", "flops"),

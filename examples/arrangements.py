@@ -21,8 +21,8 @@ def repeated(documents, generator):
     """Yield each sentence, followed by a copy without a quarter of the words.
 
     Only sentences of 5 to 40 words are copied. With copies, a small model
-    learns to attend to earlier tokens within millions of tokens. Plain text
-    needs far more tokens.
+    learns to attend to earlier tokens after millions of tokens of training.
+    With plain text it needs far more tokens.
     """
     for document in documents:
         for sentence in document:
@@ -39,7 +39,7 @@ def shuffled(documents, generator):
     """Yield groups of ten sentences, with the groups in random order.
 
     The order is random so that the topic of earlier batches is no hint whether
-    B follows A.
+    segment B follows segment A.
     """
     groups = [
         document[begin : begin + 10]
@@ -63,8 +63,8 @@ def versions(documents, generator):
     """Yield groups of ten sentences, each with eight versions of a sentence.
 
     The groups are in random order. A version lacks a tenth to a half of the
-    words. Then the words that A and B share show whether B follows A, as in
-    tasks that compare sentences.
+    words. The words that segments A and B share then show whether B follows A,
+    as in tasks that compare sentences.
     """
     group = []
     for line in shuffled(documents, generator):
@@ -241,7 +241,7 @@ def _tags(words, is_name):
 
 
 def _with_other_capitals(words, generator):
-    """Keep the words, or write all in one form, or each in a random form."""
+    """Keep the capitals, change all words alike, or change each at random."""
     forms = (str, str.lower, str.upper, str.capitalize)
     draw = generator.random()
     if draw >= 0.9:

@@ -5,9 +5,9 @@
         --num-beams 4 --output texts.jsonl
 
 The command writes a JSON object for each prompt, in the order of the prompts.
-With `--output`, the same command again resumes a stopped run (in a bucket not
-after SIGKILL). If a prompt cannot be read, its object contains `error`, and the
-exit status is 1.
+With `--output`, the same command again resumes a stopped run. If the output is
+in a bucket, a run that SIGKILL ended begins again. If a prompt cannot be read,
+its object contains `error`, and the exit status is 1.
 """
 
 import contextlib
@@ -249,7 +249,7 @@ def _print(generator, rows, options):
 
 
 def _write(generator, rows, options):
-    """Write the output, and until it is complete a partial file."""
+    """Write results to a partial file, and the complete output at the end."""
     from data_pipeline.base.files import as_path
     from data_pipeline.base.files import is_model_of_hub
     from data_pipeline.base.files import write_bytes

@@ -256,8 +256,9 @@ def class_of_directory(path, verify=True):
             class with `SHA256SUMS`. Default True.
 
     Returns:
-        A task class. For only a backbone XLNetPretrainer, because a backbone
-        has all weights of an XLNetPretrainer except the bias of the head.
+        A task class. For a backbone without a head, XLNetPretrainer, because a
+        backbone has all weights of an XLNetPretrainer except the bias of the
+        head.
 
     Raises:
         ValueError: if the model has several heads or a head of an unknown

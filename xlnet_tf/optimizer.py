@@ -6,8 +6,8 @@ linear warm-up and linear decay of the learning rate.
 
 COMPATIBILITY: `AdamW` uses these undocumented names of Keras 3:
 `_get_variable_index`, `_use_weight_decay`, `_apply_weight_decay`, `_momentums`,
-`_velocities`, `_clip_gradients`, and, of its TensorFlow optimizer alone,
-`_all_reduce_sum_gradients`. A test checks each.
+`_velocities`, `_clip_gradients`, and, on TensorFlow only,
+`_all_reduce_sum_gradients`. A test checks each name.
 """
 
 import functools

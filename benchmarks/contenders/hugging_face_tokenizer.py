@@ -1,4 +1,4 @@
-"""Contenders with Hugging Face's fast tokenizer, with our pieces."""
+"""Contenders with Hugging Face's fast tokenizer and our vocabulary."""
 
 import tempfile
 

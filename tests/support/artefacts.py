@@ -1,9 +1,9 @@
-"""Files that many tests read, made once per machine and never written again.
+"""Files that many tests read, made once per test run and never changed.
 
-Every artefact is made by the commands, so that it is what users have, in a
-directory that all processes of one test run share. The first test that asks for
-one makes it; a process that asks meanwhile waits. `tests/conftest.py` has a
-fixture for each.
+The commands make every artefact, so that it equals a user's files. All
+processes of a test run share the directory. The first test that needs an
+artefact makes it, and other processes wait for it. `tests/conftest.py` has a
+fixture for each artefact.
 """
 
 import json
@@ -68,10 +68,10 @@ class Artefacts:
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def get(self, name):
-        """Path of an artefact, which is made if it is not there yet.
+        """Path of an artefact; the method makes a missing artefact.
 
         Raises:
-            RuntimeError: if another process failed to make it.
+            RuntimeError: if another process failed to make the artefact.
         """
         make, *arguments = name.split("-")
         place = self.directory / name
@@ -110,7 +110,7 @@ class Artefacts:
         self._pretrain(place)
 
     def _make_resumed(self, place):
-        """Make a run killed after its checkpoint; run its command again."""
+        """Make a run that was killed after a checkpoint, and resume it."""
         whole = self.get("pretrained")
         kill(whole, place, RESUMED_FROM)
         lines = (whole / "metrics.jsonl").read_text().splitlines()
@@ -172,7 +172,7 @@ class ByName:
 
     Args:
         artefacts: Artefacts.
-        kind: str, the beginning of their names.
+        kind: str, the beginning of the artefacts' names.
     """
 
     def __init__(self, artefacts, kind):
@@ -184,12 +184,12 @@ class ByName:
 
 
 def kill(whole, place, step):
-    """Write what `kill -9` leaves of a run behind the checkpoint of a step.
+    """Write the files of a run that `kill -9` ended after a step's checkpoint.
 
     Args:
-        whole: path of the run that ended.
-        place: path of the killed one, which is made.
-        step: int.
+        whole: path of a complete run.
+        place: path for the killed run's files.
+        step: int, the step of the checkpoint.
     """
     (place / "checkpoints").mkdir(parents=True)
     shutil.copy(whole / "run.json", place)

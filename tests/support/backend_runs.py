@@ -2,9 +2,9 @@
 
     KERAS_BACKEND=jax python -m tests.support.backend_runs < runs.json
 
-Reads a JSON list of runs, each a list of a module and its arguments, and writes
-their exit statuses, one a line. Heads and adapters, which each backend draws by
-its own random numbers, begin with equal numbers here.
+The program reads a JSON list of runs, each a list of a module and its
+arguments. It writes a line with the exit status of each run. Each backend draws
+heads and adapters by its own random numbers; here they start with equal values.
 """
 
 import importlib
@@ -24,7 +24,7 @@ STOPPED = "stopped:"
 
 
 def main(runs):
-    """Make runs in this process; yields their exit statuses."""
+    """Make runs in this process; yield their exit statuses."""
     from data_pipeline.base import command_line
     from xlnet_tf.training import finetune
     from xlnet_tf.training import log
@@ -57,7 +57,7 @@ def adapters(model):
 
 
 def numbers(variable):
-    """Numbers for a weight, which follow from its path."""
+    """Values of a weight: random numbers, seeded by the weight's path."""
     path = variable.path.partition("/")[2]
     draw = np.random.default_rng(zlib.crc32(path.encode()))
     return draw.normal(0, 0.1, variable.shape).astype("float32")

@@ -1,4 +1,4 @@
-"""Small BERTs, and features that they take.
+"""Small BERTs, and input features for them.
 
 Shapes: B batch, T tokens. Sizes are primes where they can be, so that swapped
 axes cannot pass.
@@ -29,13 +29,13 @@ def bert_config(**overrides):
 
 
 def bert_backbone(seed=0, dtype=None, **overrides):
-    """A backbone with every weight random."""
+    """A backbone with random values in every weight."""
     backbone = BertBackbone(bert_config(**overrides), dtype=dtype)
     return randomize(backbone, seed)
 
 
 def bert_features(seed=0, batch=B, num_tokens=T):
-    """Random features; padding on the left of odd rows, the right of even."""
+    """Random features; padding is left in odd rows and right in even rows."""
     random = np.random.default_rng(seed)
     padding_mask = np.ones((batch, num_tokens), "int32")
     for row in range(batch):
@@ -52,10 +52,10 @@ def bert_features(seed=0, batch=B, num_tokens=T):
 
 
 def pseudo_features(seed=0, batch=B, num_tokens=7, num_targets=4):
-    """A pseudo-masked batch: tokens, then [P] and originals, step by step.
+    """A pseudo-masked batch: tokens, then [P] and true tokens, step by step.
 
-    The first `num_tokens` are context and [M]; then follow, for every step,
-    its pseudo tokens and its originals, at the positions that they stand for.
+    The first `num_tokens` are context and [M]. For every step, its pseudo
+    tokens and its true tokens follow, with the positions of the targets.
     """
     random = np.random.default_rng(seed)
     columns = {

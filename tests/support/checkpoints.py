@@ -15,7 +15,7 @@ from xlnet_tf.training.settings import PretrainingSettings
 
 
 class TinyRun:
-    """State of one process of a run; a new object stands for a restart."""
+    """State of one process of a run; a new object simulates a restart."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class TinyRun:
         return self.checkpoints.restore()
 
     def pretend(self, steps):
-        """Count steps without making them, which costs nothing."""
+        """Count steps without computing them, to save time."""
         self.step.assign_add(steps)
         return self
 

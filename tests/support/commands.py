@@ -14,7 +14,7 @@ def run(main, *arguments):
 
 
 def refused(capsys, main, *arguments):
-    """The one line of an error of the user's, and nothing else is printed."""
+    """The single line that a command prints for a user's error."""
     capsys.readouterr()
     assert run(main, *arguments) == 1
     captured = capsys.readouterr()
@@ -28,11 +28,11 @@ def python(*arguments, cwd=ROOT, status=0, input=None, **environment):
     """Run Python in a process of its own.
 
     Args:
-        *arguments: of Python, such as "-m", "xlnet_tf.train".
+        *arguments: arguments of Python, such as "-m", "xlnet_tf.train".
         cwd: path.
-        status: int, with which it must end, or None for any.
+        status: int, the expected exit status, or None for any status.
         input: str or None.
-        **environment: str, variables beside those of this process.
+        **environment: str, environment variables to add to this process's.
 
     Returns:
         subprocess.CompletedProcess with text.

@@ -5,7 +5,7 @@ import numpy as np
 
 
 def assert_equal(found, expected, atol=0.0, rtol=0.0):
-    """Two structures of arrays are equal, or near; a failure names the place.
+    """Assert that two structures of arrays are equal or close; name the place.
 
     Args:
         found, expected: arrays, variables, or lists, tuples or dicts of them.

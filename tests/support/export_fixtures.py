@@ -54,12 +54,12 @@ def pretrainer(dtype=None, **overrides):
 
 @functools.cache
 def shared_model():
-    """One layer, read only."""
+    """Model of one layer, which tests must not change."""
     return pretrainer(num_layers=1)
 
 
 def module_of(model=None, **settings):
-    """The signatures of a model as Python functions; nothing is written."""
+    """The signatures of a model as Python functions, without a SavedModel."""
     settings = {
         "sequence_length": LENGTH,
         "num_candidates": CANDIDATES,
@@ -71,7 +71,7 @@ def module_of(model=None, **settings):
 
 
 def export(model, directory, **settings):
-    """Write a SavedModel and give the signatures of what was written."""
+    """Write a SavedModel, load it and return its signatures."""
     settings = {
         "sequence_length": LENGTH,
         "num_candidates": CANDIDATES,
@@ -82,7 +82,7 @@ def export(model, directory, **settings):
 
 
 def artefact(tmp_path_factory, name, write):
-    """A directory that one worker writes for all: `write(path)` of it."""
+    """Make a directory once, by `write(path)`, for all pytest workers."""
     base = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent
@@ -122,7 +122,7 @@ def ask(function, texts):
 
 
 def encoded(text):
-    """Features of one text, the released way, and the places of its blanks."""
+    """Features of a text, as in the released code, and the blanks' places."""
     ids = []
     for number, part in enumerate(text.split("<mask>")):
         ids += [MASK_ID] * (number > 0) + tiny_tokenizer().encode(part)
@@ -141,14 +141,14 @@ def encoded(text):
 
 
 def log_probabilities(model, text):
-    """[blanks, V] by NumPy from the model itself."""
+    """Log-probabilities [blanks, V], by NumPy from the model itself."""
     query = model(encoded(text)[0])["query"]
     logits = as_numpy(model.logits(query))[0].astype("float64")
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
 def check_fill_in(outputs, row, expected, tolerance=TOLERANCE):
-    """Row `row` holds the best of `expected` [blanks, V] that are text."""
+    """Check that `row` has the best entries of `expected` that are text."""
     assert outputs["count"][row] == len(expected)
     expected = np.array(expected)
     expected[:, list(SPECIAL_IDS.values())] = -np.inf
@@ -161,7 +161,7 @@ def check_fill_in(outputs, row, expected, tolerance=TOLERANCE):
 
 
 def all_ops(directory):
-    """Names of the ops in the graph and in all functions of it."""
+    """Names of the ops in the graph and in all its functions."""
     library = graph_of(directory).library
     own = {function.signature.name for function in library.function}
     return {node.op for node in all_nodes(directory)} - own
@@ -176,7 +176,7 @@ def graph_of(directory):
 
 
 def all_nodes(directory):
-    """list of the NodeDef of the graph and of all functions in it."""
+    """list of NodeDef, the nodes of the graph and of all its functions."""
     graph = graph_of(directory)
     return [
         *graph.node,
@@ -185,7 +185,7 @@ def all_nodes(directory):
 
 
 def foreign(ops):
-    """Those that TensorFlow's own library does not list."""
+    """Ops that TensorFlow itself does not contain."""
     return {
         op
         for op in ops

@@ -1,8 +1,9 @@
-"""Servers on this machine that speak TensorFlow Serving's two APIs.
+"""Servers on this machine with TensorFlow Serving's two APIs.
 
-They are not TensorFlow Serving: the gRPC one is its official stubs, the REST
-one its documented format (api_rest.md), each around a SavedModel that is loaded
-in this process. They can be told to fail first.
+The servers are not TensorFlow Serving itself. The gRPC server uses the official
+stubs, and the REST server the documented format (api_rest.md). Both call a
+SavedModel that is loaded in this process. Tests can make the first requests
+fail.
 """
 
 import base64
@@ -22,21 +23,21 @@ NAME = "tiny"
 
 
 class Failures:
-    """Failures that the next requests get; counts all requests."""
+    """Failures of the next requests, and the number of all requests."""
 
     def __init__(self):
         self.codes, self.seconds, self.count = [], 0, 0
         self.authorization = None  # the only one that is accepted
 
     def next(self):
-        """The code to fail with, or None."""
+        """Error code for the next request, or None; counts the request."""
         self.count += 1
         time.sleep(self.seconds)
         return self.codes.pop(0) if self.codes else None
 
 
 def write_certificate(directory):
-    """Paths of a certificate of "localhost", signed by itself, and its key."""
+    """Write a certificate of "localhost" and its key; return both paths."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives import serialization
@@ -69,7 +70,7 @@ def rest_server(signatures, certificate=None):
     """Serve a model over REST; yield its URL and Failures.
 
     Args:
-        signatures: of a SavedModel.
+        signatures: signatures of a SavedModel.
         certificate: paths of a certificate of "localhost" and of its key, for
             https://, or None.
     """

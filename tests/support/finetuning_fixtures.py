@@ -47,14 +47,14 @@ def write_preset(directory, **config):
 
 
 def write_training(directory, **settings):
-    """The file of `--training`."""
+    """Write the file for `--training`."""
     file = directory / "training.json"
     file.write_text(json.dumps({**SETTINGS, **settings}))
     return file
 
 
 def write_task(directory, task):
-    """Files of a task: train and dev."""
+    """Write the files of a task: train and dev."""
     directory.mkdir(parents=True, exist_ok=True)
     words = list(tiny_sentences(60))
     for split, texts in (("train", words[:40]), ("dev", words[40:])):
@@ -63,7 +63,7 @@ def write_task(directory, task):
 
 
 def run(*arguments):
-    """The command, and its exit status."""
+    """Run the command; return its exit status."""
     return command_line.run(finetune.main, [str(x) for x in arguments])
 
 
@@ -87,7 +87,7 @@ def _classification(directory, split, texts):
 
 
 def _multi_label(directory, split, texts):
-    """Each text has the words of its classes."""
+    """Make texts that contain the words of their classes."""
     rows = [
         (text, "|".join(x for x in ("ba", "co", "fi") if x in text))
         for text in texts
@@ -167,7 +167,7 @@ def _questions(directory, split, texts):
 
 
 def _pairs(directory, split, texts):
-    """Parallel files; a target is the first word of its source."""
+    """Write parallel files; each target is the first word of its source."""
     for ending, lines in (
         ("en", texts),
         ("de", [text.split()[0] for text in texts]),

@@ -82,7 +82,7 @@ def make_model(name, config):
 
 
 def around(name, model):
-    """TaskKind of a task, around a model."""
+    """TaskKind of a task, with this model."""
     return task_kind(find_task(name).kind)(model)
 
 

@@ -1,9 +1,9 @@
-"""Commands in processes of their own that start with the imports done.
+"""Commands in separate processes, which start with TensorFlow imported.
 
 Importing TensorFlow takes longer than a short run. The server of
-`multiprocessing` imports it once and forks for every command. Unlike the
-program of `preloaded.py`, the process that starts here is the command itself,
-so that signals reach it.
+`multiprocessing` imports it once and forks for every command. Unlike in
+`preloaded.py`, the process that starts here is the command itself, so that
+signals reach the command.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def start(module, argv, log, devices=1, environment=None):
     Args:
         module: str, such as "xlnet_tf.train".
         argv: list of str.
-        log: path of the file that its output is appended to.
+        log: path of the file to which the output is appended.
         devices: int, logical CPU devices.
         environment: dict of str, further variables.
 
@@ -53,7 +53,7 @@ def start(module, argv, log, devices=1, environment=None):
 
 @contextlib.contextmanager
 def started(*arguments, **named):
-    """Context of `start`, at whose end the process is killed if it runs."""
+    """Context of `start`; its end kills the process if it still runs."""
     process = start(*arguments, **named)
     try:
         yield process

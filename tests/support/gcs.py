@@ -1,9 +1,9 @@
-"""Google Cloud Storage as TensorFlow's own client meets it, on this machine.
+"""Local server that TensorFlow's client uses as Google Cloud Storage.
 
-The client speaks TLS with www.googleapis.com and storage.googleapis.com, which
-it lets nobody change. It does obey the variables of its HTTP library: here a
-proxy that ends the connection itself, with a certificate that it is told to
-trust.
+The client connects by TLS to www.googleapis.com and storage.googleapis.com, and
+no option changes these hosts. But its HTTP library reads environment variables
+for a proxy and a trusted certificate. The server here is this proxy; it ends
+the TLS connection itself, with this certificate.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ _OBJECTS = re.compile(r"/storage/v1/b/([^/]+)(/o(?:/([^/]+)(/.*)?)?)?$")
 
 
 class Bucket:
-    """Files of one bucket, and requests for them.
+    """Files of a bucket, and all requests for these files.
 
     Attributes:
         name: str.
         files: dict of str to bytes.
         requests: list of str, method and address of every request.
-        outage: str or None; the first upload of a name that has it, as an
-            address has it, brings the bucket down.
-        is_down: bool, whether all requests are answered by 503.
+        outage: str or None. The first upload whose address contains it starts
+            an outage of the bucket.
+        is_down: bool, whether all requests get the status 503.
     """
 
     def __init__(self, name):
@@ -50,7 +50,7 @@ class Bucket:
             self._times[name] = time.time_ns()
 
     def facts(self, name):
-        """dict of name, size and times of a file."""
+        """Name, size and times of a file, dict."""
         time_ns = self._times[name]
         whole = time.strftime(
             "%Y-%m-%dT%H:%M:%S", time.gmtime(time_ns // 10**9)
@@ -63,7 +63,7 @@ class Bucket:
         }
 
     def fails(self, request):
-        """Note a request; whether it is to fail."""
+        """Record a request; return whether it must fail."""
         self.requests.append(request)
         is_upload = request.startswith("POST")
         if is_upload and self.outage and self.outage in request:
@@ -71,7 +71,7 @@ class Bucket:
         return self.is_down
 
     def listing(self, query):
-        """dict of a page of files, and of folders, by what is asked for."""
+        """A page of the files and folders that a query selects, dict."""
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
         begin = query.get("pageToken", "")
         most = int(query.get("maxResults", 1000))
@@ -89,7 +89,7 @@ class Bucket:
         return page
 
     def upload(self, name):
-        """str, number of an upload that has begun."""
+        """Begin an upload; return its number, str."""
         with self._lock:
             number = str(len(self._uploads))
             self._uploads[number] = name
@@ -100,7 +100,7 @@ class Bucket:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """Answers requests of TensorFlow's client; others get status 501."""
+    """Handler of the client's requests; all other requests get status 501."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else a request takes 40 ms
@@ -234,12 +234,12 @@ def serving(name, directory):
     """Serve an empty bucket.
 
     Args:
-        name: str, of the bucket.
+        name: str, name of the bucket.
         directory: path where the certificate is written.
 
     Yields:
-        Bucket and a dict of environment variables, with which processes find
-        it in the place of Google's.
+        Bucket, and a dict of environment variables that make processes use this
+        server in place of Google's.
     """
     directory = pathlib.Path(directory)
     key, file = directory / "key.pem", directory / "googleapis.pem"

@@ -1,10 +1,10 @@
-"""The kernel of GPUs in Pallas' interpreter, against `plain`, on JAX.
+"""Comparison of the GPU's kernel, in Pallas' interpreter, with `plain` on JAX.
 
     KERAS_BACKEND=jax python -m tests.support.gpu_kernel
 
-prints a line of JSON: by case, the largest error of the output and of each
-gradient, as a share of the largest entry. On a machine with a GPU the kernel
-runs there.
+prints a line of JSON. For each case it has the largest error of the output and
+of each gradient, divided by the array's largest entry. If the machine has a
+GPU, the kernel runs on the GPU.
 """
 
 import json
@@ -90,7 +90,7 @@ def results(kernel, inputs, rules):
 
 
 def errors(expected, found):
-    """The largest error of each array, of its largest entry; NaN is kept."""
+    """Largest error of each array, divided by its largest entry; may be NaN."""
     return [
         float(np.max(np.abs(one - two)) / max(np.max(np.abs(one)), 1e-9))
         for one, two in zip(expected, found, strict=True)
@@ -99,7 +99,7 @@ def errors(expected, found):
 
 
 def deviations(expected, found):
-    """The root of the mean square error of each, of its deviation."""
+    """RMS error of each array, divided by the array's standard deviation."""
     return [
         float(np.sqrt(np.mean((one - two) ** 2)) / np.std(one))
         for one, two in zip(expected, found, strict=True)
@@ -107,7 +107,7 @@ def deviations(expected, found):
 
 
 def of_cases():
-    """dict of case to errors of output and gradients."""
+    """Errors of output and gradients, a dict by case."""
     found = {}
     for name, (shape, changes) in CASES.items():
         inputs = operands(*shape)
@@ -119,7 +119,7 @@ def of_cases():
 
 
 def of_narrow_types():
-    """dict of type and kernel to deviations from `plain` in float32."""
+    """Deviations from `plain` in float32, a dict by type and kernel."""
     inputs = operands(128, 128, 20)
     rules = rules_of(inputs, 20)
     expected = results(plain.attend, inputs, rules)
@@ -134,7 +134,7 @@ def of_narrow_types():
 
 
 def of_a_broken_promise():
-    """float, what keys that nobody should see change where they are skipped."""
+    """Largest error of `first_half_length` alone against a mask, float."""
     inputs = operands(256, 0, 0)
     rules = rules_of(inputs, 0)
     hidden = np.array(rules.mask)
@@ -148,7 +148,7 @@ def of_a_broken_promise():
 
 
 def barriers_of_gradient(most_kept):
-    """int, the barriers of a step's program that keeps so many scores."""
+    """Number of barriers in a step's program, with this `gpu._MOST_KEPT`."""
     gpu._MOST_KEPT, kept = most_kept, gpu._MOST_KEPT
     gpu._attended.cache_clear()
     inputs = operands(64, 0, 0)
@@ -165,7 +165,7 @@ def barriers_of_gradient(most_kept):
 
 
 def of_model():
-    """Errors of loss and all gradients of a model that trains."""
+    """Errors of the loss and all gradients of a model in training."""
     config = XLNetConfig(
         vocabulary_size=50,
         num_layers=2,
@@ -210,7 +210,7 @@ def of_model():
 
 
 def lowered():
-    """int, kernels in the program of a step on a GPU, lowered without one."""
+    """Number of kernels in a step that is lowered for a GPU without a GPU."""
     inputs = [x.astype("bfloat16") for x in operands(256, 64, 40)]
     rules = rules_of(inputs, 40, first_half_length=128)
 
@@ -229,7 +229,7 @@ def lowered():
 
 
 def of_other_sizes():
-    """(error against the other kernel, what is said of it)."""
+    """Error against `memory_efficient`, and the warnings, for other sizes."""
     inputs = operands(96, 32, 4)
     rules = rules_of(inputs, 4)
     with warnings.catch_warnings(record=True) as said:
@@ -241,7 +241,7 @@ def of_other_sizes():
 
 
 def of_an_old_gpu():
-    """str, why the kernel does not compute on a GPU before Ampere."""
+    """Reason, str, why the kernel refuses GPUs before Ampere."""
     capability, gpu._capability = gpu._capability, lambda: 7.5
     found = gpu.why_unsupported((2, 2, 64, 64), 64, 64, "float32")
     gpu._capability = capability
@@ -249,7 +249,7 @@ def of_an_old_gpu():
 
 
 def main():
-    """Print everything."""
+    """Print the results of all comparisons."""
     jax.config.update("jax_default_matmul_precision", "float32")
     has_gpu = jax.default_backend() == "gpu"
     fused.INTERPRET = None if has_gpu else "gpu"

@@ -7,7 +7,7 @@ from tests.support import oracle
 
 
 def features_of(num_layers=2, **changes):
-    """Every feature that the backbone takes, and a seed."""
+    """All features of the backbone, with a dropout seed."""
     features = oracle.small_features(memory_length=oracle.M)
     random = np.random.default_rng(1)
     shape = features["memories"][0].shape
@@ -19,7 +19,7 @@ def features_of(num_layers=2, **changes):
 
 
 def backbone_of(dtype=None, **overrides):
-    """A backbone with every option on, to be called with `features_of`."""
+    """A backbone with every option on, for the features of `features_of`."""
     settings = dict(
         memory_length=oracle.M,
         reuse_length=7,
@@ -48,7 +48,7 @@ def step(backbone, features, training=True, **kwargs):
 
 
 def compared(one, other, relative, message=""):
-    """Fail if tensors differ by more than a part of their largest entry."""
+    """Fail if tensors differ by more than `relative * largest entry`."""
     flat, others = tf.nest.flatten(one), tf.nest.flatten(other)
     assert len(flat) == len(others) > 0
     for a, b in zip(flat, others, strict=True):

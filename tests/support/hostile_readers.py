@@ -1,4 +1,4 @@
-"""All readers of untrusted files, each with small files that it can read."""
+"""All functions that read untrusted files, each with small valid files."""
 
 import functools
 import io
@@ -25,13 +25,13 @@ GOLDEN = ROOT / "tests" / "golden" / "peers"
 
 
 class Reader(NamedTuple):
-    """A reader, and files that it reads.
+    """A function that reads files, and valid files for it.
 
     Attributes:
         directory: path.
-        changes: dict of the name of a file below it to the function that
-            changes its content, see `mutations`.
-        read: function of the directory.
+        changes: dict from the name of a file below `directory` to the function
+            that changes the file's content, see `mutations`.
+        read: function that reads a directory.
     """
 
     directory: pathlib.Path
@@ -40,7 +40,7 @@ class Reader(NamedTuple):
 
 
 def readers(directory, names=None):
-    """dict of name to Reader, each in a folder of its own below a directory."""
+    """Readers by name, dict, each with its own folder below a directory."""
     found = {}
     for name in names or SHARES:
         folder = directory / name.replace(" ", "_")
@@ -51,7 +51,7 @@ def readers(directory, names=None):
 
 
 def _small_vocabulary():
-    """Bytes of a SentencePiece model without a map of characters."""
+    """Bytes of a SentencePiece model without normalization rules."""
     return tiny_model(normalization_rule_name="identity")
 
 

@@ -1,4 +1,4 @@
-"""Inputs that attention kernels are compared on, as arrays of NumPy."""
+"""Inputs for comparisons of attention kernels, as NumPy arrays."""
 
 import numpy as np
 
@@ -6,12 +6,12 @@ B, N, H = 2, 2, 64
 
 
 def operands(tokens, memory, targets, directions=1, streams="both"):
-    """Float inputs of a kernel, a list of normal numbers.
+    """Float inputs of a kernel, a list of arrays of normal numbers.
 
     Args:
         tokens, memory, targets: ints, T, M and P.
         directions: int, 2 if rows may be reversed.
-        streams: str, as of AttentionRules.
+        streams: str, see AttentionRules.
     """
     random = np.random.default_rng(0)
     keys = memory + tokens
@@ -29,9 +29,9 @@ def rules_of(inputs, targets, **changes):
     """Fields of AttentionRules: masks, segments, positions and dropout.
 
     Args:
-        inputs: list of `operands`, or tensors of their shapes.
+        inputs: list made by `operands`, or tensors of the same shapes.
         targets: int, P.
-        **changes: fields to be replaced.
+        **changes: fields to replace.
 
     Returns:
         dict.

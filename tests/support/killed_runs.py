@@ -1,4 +1,4 @@
-"""A loop that kills runs of all kinds, and the comparison of their ends."""
+"""Loop that kills and resumes runs, and comparison of their final states."""
 
 import dataclasses
 import io
@@ -25,15 +25,15 @@ _UNFINISHED = r"\.tmp-[0-9a-f]{32}-"
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command whose run is killed.
+    """Command that starts a run to kill.
 
     Args:
         module: str, such as "xlnet_tf.train".
-        options: list of str, all but those of directories.
-        steps: int, of the run, with a checkpoint at each.
+        options: list of str, all options except the directories.
+        steps: int, steps of the run, with a checkpoint at each step.
         evaluation_interval: int.
         devices: int, logical CPU devices.
-        exports: bool, whether it exports what it trains.
+        exports: bool, whether the run exports its model.
     """
 
     module: str
@@ -54,7 +54,7 @@ class Command:
         )
 
     def finish(self, directory):
-        """Run to the end; a str that says what went wrong, or None."""
+        """Run to the end; return a description of a failure, str, or None."""
         with self.started(directory) as process:
             process.join(_SECONDS)
             if process.exitcode != 0:
@@ -66,19 +66,20 @@ class Command:
 def killed_trials(
     command, count, directory, generator, number=signal.SIGKILL, aims=_AIMS
 ):
-    """Trials of a kind of fault, see `tests/torture/__init__.py`.
+    """Kill and resume runs, and compare them; see `tests/torture/__init__.py`.
 
-    Every run is killed several times, more than half of them in the middle of a
-    save, and then compared with one that nobody disturbed.
+    Every run is killed several times. By default more than half of the kills
+    are in the middle of a save. The finished run is then compared with an
+    uninterrupted run.
 
     Args:
         command: Command.
-        count: int.
+        count: int, number of kills.
         directory: path of an empty directory.
         generator: random.Random.
         number: int, the signal.
-        aims: dict of the moments that are waited for to how often, relative
-            to each other.
+        aims: dict from a kind of moment to its relative frequency among the
+            kills.
 
     Yields:
         (label, problem) for each kill.
@@ -108,7 +109,7 @@ def killed_trials(
 
 
 def _killed(command, directory, generator, number, aims):
-    """Start a run and kill it once: (where it was, problem) or None, None."""
+    """Start and kill a run: (moment, problem), or None, None if it ended."""
     run = directory / "run"
     wanted = generator.choices(list(aims), aims.values())[0]
     with command.started(directory) as process:
@@ -168,7 +169,7 @@ def _killed(command, directory, generator, number, aims):
 
 
 def _steps_in_writing(checkpoints):
-    """set of the steps whose checkpoints are not complete."""
+    """Steps whose checkpoints are not complete, set."""
     try:
         names = os.listdir(checkpoints)
     except FileNotFoundError:
@@ -200,7 +201,7 @@ def where(directory, said):
 
 
 def end_of(directory):
-    """Final state of a run, by which two runs are compared.
+    """Final state of a run, for the comparison with another run.
 
     Args:
         directory: path that holds `run`, and `exports` if there are any.
@@ -282,7 +283,7 @@ def pretraining(directory, strategy="one_device", devices=1, exports=False):
     """Command of a run with memory, dropout, evaluations and best weights.
 
     Args:
-        directory: path, where records and settings are put.
+        directory: path for the records and settings.
         strategy: str.
         devices: int, logical CPU devices.
         exports: bool.
@@ -311,7 +312,7 @@ def finetuning(directory):
     """Command of a fine-tuning run.
 
     Args:
-        directory: path, where examples, preset and settings are put.
+        directory: path for the examples, preset and settings.
     """
     from tests.support import finetuning_fixtures as fixtures
 

@@ -1,8 +1,8 @@
-"""Answers of a model to raw strings, by every method: a file of JSON.
+"""Write the results of every method of a model on raw strings to JSON.
 
     python -m tests.support.model_answers MODEL FILE
 
-So that a backend of Keras can be compared with another one.
+Tests compare the files of two backends of Keras.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Mutations of files, wrong in the ways of hostile and of broken ones."""
+"""Mutations of files, as in hostile and in damaged files."""
 
 import io
 import json
@@ -25,7 +25,7 @@ VALUES = (
 
 
 def mutated_bytes(content, generator):
-    """Content with bits flipped, parts cut, repeated, moved or overwritten.
+    """Content with flipped bits, or cut, repeated, moved or overwritten parts.
 
     Args:
         content: bytes.
@@ -72,7 +72,7 @@ def mutated_bytes(content, generator):
 
 
 def mutated_json(content, generator):
-    """JSON of other values, keys or nesting somewhere, or no JSON any more.
+    """JSON with other values, keys or nesting in places, or invalid JSON.
 
     Args:
         content: bytes.
@@ -96,7 +96,7 @@ def mutated_json(content, generator):
 
 
 def edited(value, generator):
-    """A value of JSON with another one at some place in it."""
+    """A JSON value in which another value replaces a part."""
     if not value or not isinstance(value, (dict, list)):
         return _replaced(value, generator)
     if generator.random() < 0.03:
@@ -164,8 +164,8 @@ def mutated_zip(content, generator, changes=()):
     Args:
         content: bytes.
         generator: random.Random.
-        changes: dict of the name of a member to the function that mutates it,
-            as `mutated_bytes` does.
+        changes: dict from the name of a member to the function that mutates it,
+            with the arguments of `mutated_bytes`.
 
     Returns:
         bytes.

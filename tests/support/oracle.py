@@ -1,7 +1,8 @@
 """The equations of the papers, in plain loops, and small inputs for them.
 
-Written from https://arxiv.org/abs/1901.02860 (section 3.3, appendix B) and
-https://arxiv.org/abs/1906.08237 (sections 2.3 to 2.5), not from our code.
+The loops follow https://arxiv.org/abs/1901.02860 (section 3.3, appendix B) and
+https://arxiv.org/abs/1906.08237 (sections 2.3 to 2.5), and share no code with
+the library.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, D model dim. Every axis is a different
@@ -30,7 +31,7 @@ def small_config(**overrides):
 
 
 def randomize(model, seed=0):
-    """Give every weight, biases and norms too, random values in place."""
+    """Assign random values to every weight, also to biases and norms."""
     random = np.random.default_rng(seed)
     for weight in model.trainable_weights:
         value = random.normal(0, 0.15, weight.shape)
@@ -46,7 +47,7 @@ def small_backbone(seed=0, dtype=None, **overrides):
 
 
 def small_features(seed=0, batch=B, memory_length=0, is_padded=True):
-    """Random features; padding on the left of odd rows, the right of even."""
+    """Random features; padding is left in odd rows and right in even rows."""
     random = np.random.default_rng(seed)
     padding_mask = np.ones((batch, T), "int32")
     if is_padded:
@@ -83,7 +84,7 @@ def small_features(seed=0, batch=B, memory_length=0, is_padded=True):
 
 
 def with_targets(features, seed=0):
-    """Add labels: the true tokens, and weights that are not all one."""
+    """Add labels: the true tokens, and weights that are not all 1."""
     random = np.random.default_rng(seed)
     shape = features["target_positions"].shape
     target_ids = np.take_along_axis(
@@ -95,7 +96,7 @@ def with_targets(features, seed=0):
 
 
 def literal(features):
-    """The same features with `perm_mask` and `target_mapping`, as released."""
+    """The same features, with the released `perm_mask` and `target_mapping`."""
     features = dict(features)
     rank = features.pop("factorization_rank")
     positions = features.pop("target_positions")
@@ -130,14 +131,14 @@ def largest_difference(tree, other):
 
 
 def sinusoid(distance, hidden_dim):
-    """R of one distance: sines, then cosines."""
+    """Row of R for one distance: sines, then cosines."""
     half = hidden_dim // 2
     angles = [distance / 10000 ** (2 * m / hidden_dim) for m in range(half)]
     return np.array([*np.sin(angles), *np.cos(angles)])
 
 
 def may_attend(features, b, i, j, is_query):
-    """Whether token i of row b sees token j of the same segment."""
+    """Whether token i of row b may attend to token j of the same segment."""
     rank = features["factorization_rank"][b]
     real = features.get("padding_mask", np.ones_like(rank[None]))
     if i == j:
@@ -171,14 +172,15 @@ def relative_attention(
 
     Args:
         rows: [B, Q, D].
-        keys: [B, K, D]; key j stands at position j.
+        keys: [B, K, D]; key j is at position j.
         weights: dict of q, k, v, r, o [D, N, H], u, v_bias, b [N, H], s
             [2, N, H].
-        row_position: int [B, Q], on the axis of the keys.
+        row_position: int [B, Q], position of each row on the axis of the keys.
         mask: bool [B, Q, K], True = may attend.
-        segments: pair of int [B, Q] and [B, K].
+        segments: pair of int [B, Q] and [B, K], the rows' and the keys'
+            segments.
         is_reversed: bool [B], distances change their sign.
-        clamp: int, the largest distance told apart, 0 for no limit.
+        clamp: int, limit of distances, 0 for no limit.
 
     Returns:
         [B, Q, D].

@@ -1,7 +1,7 @@
-"""A kernel of multiples of 128, for sizes of the reference numbers.
+"""Padding for a kernel that needs multiples of 128, for any sizes.
 
-Heads that are zeros, tokens behind, and memory in front that nobody sees are
-added; what is computed for them is cut off again.
+The padding consists of heads of zeros, masked tokens after the tokens, and
+masked memory before the memory. The results for the padding are cut off.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets, N heads,
 H head dim, R = K + T distances.
@@ -15,14 +15,14 @@ SIZE = 128
 
 
 def padded(kernel):
-    """A kernel that pads what it takes to multiples of 128.
+    """Make a kernel that pads its inputs to multiples of 128.
 
     Args:
         kernel: function, an attention kernel.
 
     Returns:
-        function, an attention kernel of any sizes for which 128 is divisible
-        by H, without dropout.
+        function, an attention kernel for any sizes if 128 is divisible by H. It
+        supports no dropout.
     """
 
     def attend(inputs, rules):
@@ -37,13 +37,13 @@ def padded(kernel):
         heads = -num_heads % (SIZE // head_dim)
 
         def pad(tensor, **axes):
-            """By axis, (zeros before, zeros behind)."""
+            """Pad by (zeros before, zeros after) for each given axis."""
             axes = {int(name[1:]): sizes for name, sizes in axes.items()}
             widths = [axes.get(i, (0, 0)) for i in range(tensor.ndim)]
             return ops.pad(tensor, widths)
 
         def with_rows(tensor, axis):
-            """Rows of padding between the tokens and the targets."""
+            """Insert rows of padding between the tokens and the targets."""
             if not content:
                 return tensor
             first, rest = ops.split(tensor, [content], axis=axis)
@@ -51,7 +51,7 @@ def padded(kernel):
             return ops.concatenate([first, rest], axis=axis)
 
         def by_pair(tensor):
-            """[B or 1, Q, K], False for what is added; None stays None."""
+            """Pad a mask [B or 1, Q, K] with False; return None for None."""
             if tensor is None:
                 return None
             tensor = with_rows(ops.cast(tensor, "int32"), 1)

@@ -1,8 +1,8 @@
-"""A `python` that starts in no time: it forks a process with the imports done.
+"""Program `python` that starts fast: it forks a process with the imports done.
 
-Importing TensorFlow takes most of the time of a short command. A server
-imports it once, does nothing with it, and forks for every command; a client,
-in place of the interpreter, hands over its arguments, folder and streams.
+Importing TensorFlow takes most of the time of a short command. A server imports
+it once, does not use it, and forks for every command. A client replaces the
+interpreter, and sends its arguments, folder and streams to the server.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ sys.exit(int.from_bytes(server.recv(1), "big"))
 
 @contextlib.contextmanager
 def preloaded_python(directory, environment):
-    """A program that runs `-m MODULE ...` or `-c CODE ...` like Python.
+    """Context of a program that runs `-m MODULE` or `-c CODE` like Python.
 
     Args:
-        directory: path where the program is put, under the name `python`.
-        environment: dict of str, of all commands. Of the variables that a
-            command sets itself, only LOGICAL_DEVICES reaches it, the number
-            of CPUs that TensorFlow sees.
+        directory: path for the program, which has the name `python`.
+        environment: dict of str, environment variables of all commands. A
+            single command can set only LOGICAL_DEVICES, the number of CPUs for
+            TensorFlow.
 
     Yields:
         path of the program.
@@ -77,7 +77,7 @@ def _serve(address):
 
 
 def _answer(client):
-    """Run one command in this process, which ends with it."""
+    """Run one command in this process, then end the process."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     size, streams, *_ = socket.recv_fds(client, 4, 3)
     given = b""
@@ -115,10 +115,10 @@ def _run(option, name, *arguments):
 
 
 def divide_cpu(number):
-    """Make TensorFlow see several logical CPUs, before it computes anything.
+    """Divide the CPU into logical CPUs; call this before TensorFlow computes.
 
     Args:
-        number: int.
+        number: int, number of logical CPUs.
     """
     import tensorflow as tf
 

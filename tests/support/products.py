@@ -9,10 +9,10 @@ _BATCHES = ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 
 @contextlib.contextmanager
 def recorded_broadcasts():
-    """Context that yields a list of products of a batch by a single matrix.
+    """Context that yields the list of products of a batch and a single matrix.
 
-    An entry is (type of the operation, shapes of its two factors), where one
-    factor has several matrices and the other, broadcast, has one.
+    An entry is (type of the operation, shapes of its two factors). One factor
+    has several matrices. The other factor has one, which is broadcast.
     """
     found = []
 

@@ -1,4 +1,4 @@
-"""Ten texts of two classes, and small tasks that take them as strings."""
+"""Ten texts of two classes, and small tasks with raw strings as inputs."""
 
 import keras
 
@@ -33,7 +33,7 @@ def classifier(**arguments):
 
 
 def quick(task):
-    """The task compiled; tracing takes longer than a few eager steps."""
+    """Compile the task with eager steps, because tracing takes longer."""
     task.compile(
         keras.optimizers.Adam(5e-3), jit_compile=False, run_eagerly=True
     )

@@ -30,7 +30,7 @@ PART = 9000  # characters of a part of `small_parts`
 def random_values(
     num_records, seed=0, tokens=TOKENS, reuse=REUSE, targets=TARGETS
 ):
-    """Arrays of records; the first token of each is 9 + its number."""
+    """Arrays of records; the first token of record n is 9 + n."""
     rng = np.random.default_rng(seed)
     token_ids = rng.integers(9, VOCABULARY, (num_records, tokens))
     token_ids[:, 0] = 9 + np.arange(num_records) % (VOCABULARY - 9)
@@ -92,9 +92,10 @@ def write_set(
     tokenizer=None,
     seed=0,
 ):
-    """Write a set; returns the values of its records.
+    """Write a set of records; return their values.
 
-    `tokenizer` is that of the records, of more pieces than they use.
+    `tokenizer` is the records' tokenizer. It has more pieces than the records
+    use.
     """
     if tokenizer:
         vocabulary = tokenizer.vocabulary_size
@@ -153,7 +154,7 @@ def write_set(
 
 
 def change_manifest(path, **changes):
-    """Change fields of a manifest, or add them, and its SHA-256."""
+    """Change or add fields of a manifest, and update its SHA-256."""
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     add_checksums(path.parent, [path.name])
 
@@ -173,13 +174,13 @@ def flip_byte(path, offset):
 
 
 def take(data, count, **options):
-    """First elements of a PretrainingData, as arrays."""
+    """First batches of a PretrainingData, as arrays."""
     dataset = data.dataset(**options).take(count)
     return list(dataset.as_numpy_iterator())
 
 
 def numbers(batch):
-    """Numbers of the records in a batch of `write_set`."""
+    """Numbers of the records in a batch; see `random_values`."""
     return (batch["token_ids"][:, 0] - 9).tolist()
 
 
@@ -192,7 +193,7 @@ def join(elements):
 
 
 def write_corpus(directory, files=1, documents=40):
-    """Write `spiece.model` and text of 20 sentences a document."""
+    """Write `spiece.model`, and text with 20 sentences per document."""
     directory.mkdir()
     (directory / "spiece.model").write_bytes(TOKENIZER.read_bytes())
     lines = list(tiny_sentences(20 * documents))
@@ -217,7 +218,7 @@ def record_options(corpus, output, *more):
 
 
 def run_build(corpus, output, *more):
-    """Exit status of the command `build_records`."""
+    """Run the command `build_records`; return its exit status."""
     return command_line.run(
         build_records.main, record_options(corpus, output, *more)
     )
@@ -225,7 +226,7 @@ def run_build(corpus, output, *more):
 
 @contextlib.contextmanager
 def small_parts():
-    """Parts of a few documents, so that small texts have many parts."""
+    """Limit parts to a few documents, so that small texts have many parts."""
     before = PartPlanner.__init__.__defaults__
     PartPlanner.__init__.__defaults__ = (PART,)
     yield
@@ -234,7 +235,7 @@ def small_parts():
 
 @contextlib.contextmanager
 def stopped_after(parts):
-    """Builds are stopped, as by Ctrl-C, before another part than so many."""
+    """Stop builds, as by Ctrl-C, after this number of parts."""
     build_part, built = part.build_part, []
 
     def stop(*arguments):

@@ -1,4 +1,4 @@
-"""Models and numbers of the released code's heads, in `golden/`."""
+"""Models and outputs of the released code's heads, from `golden/`."""
 
 import json
 import pathlib
@@ -50,11 +50,11 @@ def question_features(name):
 
 
 def check_heads(name, run):
-    """Compare the heads for classes, numbers and questions with the numbers.
+    """Compare the heads for classes, numbers and questions with the outputs.
 
     Args:
-        name: str, of a directory in `golden/`.
-        run: function of a model and features, giving outputs.
+        name: str, name of a directory in `golden/`.
+        run: function of (model, features) that returns the outputs.
     """
     numbers = numbers_of(name)
     for cls, key in (

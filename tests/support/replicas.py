@@ -1,4 +1,4 @@
-"""Two replicas on two CPU devices, as many times as tests want them."""
+"""Strategy with two replicas on two CPU devices, for repeated use."""
 
 import itertools
 
@@ -8,7 +8,7 @@ _key_bases = itertools.count(1000, 1000)
 
 
 def two_replicas():
-    """A MirroredStrategy whose sums cannot be taken for another one's.
+    """Make a MirroredStrategy whose sums have numbers of their own.
 
     TensorFlow numbers the sums of every strategy from 100 up and remembers
     their shapes for the life of the process, so that a second strategy on the

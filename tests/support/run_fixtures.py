@@ -15,7 +15,7 @@ LENGTH = 32
 
 
 def write_records(directory, settings=None, seed=0, num_sentences=400):
-    """Text of made-up words -> records with a held-out split."""
+    """Write records with a held-out split, from text of made-up words."""
     directory.mkdir(parents=True, exist_ok=True)
     text = directory / "text.txt"
     lines = list(tiny_sentences(num_sentences))
@@ -37,10 +37,10 @@ def write_records(directory, settings=None, seed=0, num_sentences=400):
 
 
 def write_configs(directory, model=(), **training):
-    """Options of the files of a model of one layer and of a short run.
+    """Write files for a one-layer model and a short run; return the options.
 
     Args:
-        directory: path, of the files.
+        directory: path for the files.
         model: dict of fields of the config.
         **training: settings.
     """
@@ -76,5 +76,5 @@ def arguments(records, output, *more, steps=4, batch_size=4):
 
 
 def run_train(*argv):
-    """Exit status of the train command in this process."""
+    """Run the train command in this process; return its exit status."""
     return command_line.run(train.main, list(argv))

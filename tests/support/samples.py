@@ -50,7 +50,7 @@ ACCENT_PAIRS = (
 
 
 def tiny_sentences(size=600):
-    """Sentences that a vocabulary of 300 pieces can be trained on."""
+    """Sentences from which a vocabulary of 300 pieces can be trained."""
     generator = random.Random(0)
     syllables = "ba co de fi gu ha je ki lo mu na po ra se ti vo wa ze".split()
     fixed = ["größer", "ΣΟΦΟΣ", "σοφος", "한국", "co-op", "(so)", "£5", '"x"']
@@ -73,7 +73,7 @@ def accented_sentences(size=600):
 
 
 def accented_texts():
-    """The words as they are, decomposed and in capitals."""
+    """The accented words unchanged, decomposed and in capitals."""
     words = [*sum(ACCENT_PAIRS, ()), "ÄPFEL", "ΣΟΦΌΣ ΌΣ\u0301", "ｶﾞｷ ﾊﾟ ガ"]
     words += [word.upper() for word in words]
     texts = [*words, " ".join(words)]
@@ -90,7 +90,7 @@ def accented_model(**settings):
 def tiny_model(
     drop="", symbols=COMMA_PIECES, sentences=tiny_sentences, **settings
 ):
-    """Bytes of a model; `drop` lists characters that it never sees."""
+    """Bytes of a model that is trained without the characters in `drop`."""
     file = io.BytesIO()
     settings = {
         "vocab_size": 300,
@@ -109,7 +109,7 @@ def tiny_model(
 
 
 def random_texts(count, seed, max_length=40):
-    """Texts of all planes, with what the rules look at made frequent."""
+    """Texts from all Unicode planes, many characters with special rules."""
     generator = random.Random(seed)
     frequent = [
         *" \t\n\r\x0b\x0c\x1c\x1f\x85\u00a0\u1680\u2003\u2028\u202f\u3000",
@@ -139,7 +139,7 @@ def random_texts(count, seed, max_length=40):
 
 
 def released_ids(model_proto, text, lowercase=False):
-    """The released preprocessing, written the plain way."""
+    """Token ids by the released preprocessing, in plain Python."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
     text = " ".join(text.strip().split())
     text = text.replace("``", '"').replace("''", '"')
@@ -174,7 +174,7 @@ def released_tokenizers(shared):
 
 
 def released_texts(shared):
-    """The released tokenizers, each with its examples of texts and ids."""
+    """The released tokenizers, each with examples of texts and their ids."""
     reference = shared / "reference" / "tokenization.json"
     if not reference.is_file():
         pytest.skip(f"there is no {reference.name} beside the project")

@@ -13,7 +13,7 @@ def write_arrow(content, path, new=ipc.new_stream, **options):
 
 
 def write_all(content, directory):
-    """Paths of files of every kind that hold a table."""
+    """Write a table to a file of every kind; return the paths."""
     lz4 = ipc.IpcWriteOptions(compression="lz4")
     parquet.write_table(content, directory / "a.parquet", row_group_size=120)
     parquet.write_table(
@@ -26,7 +26,7 @@ def write_all(content, directory):
 
 
 def save_dataset(content, directory, shards=2):
-    """Write what `save_to_disk` of `datasets` does; return the directory."""
+    """Write the files of `save_to_disk` of `datasets`; return the directory."""
     directory.mkdir(parents=True)
     names = [f"data-{n:05d}-of-{shards:05d}.arrow" for n in range(shards)]
     step = -(-len(content) // shards)

@@ -1,4 +1,4 @@
-"""Tiny tasks, their signatures, and exports of runs that made them."""
+"""Tiny tasks, their signatures, and exports of their fine-tuning runs."""
 
 import functools
 import pathlib
@@ -88,7 +88,7 @@ def _spread(task, x):
 
 @functools.cache
 def shared_task(name):
-    """A task, read only."""
+    """Task that tests must not change."""
     return make(name)
 
 
@@ -99,7 +99,7 @@ def _directory():
 
 @functools.cache
 def shared_export(name):
-    """The SavedModel of a task, of the directory of a fine-tuning run."""
+    """The SavedModel of a task, exported from a fine-tuning run's directory."""
     folder, task = pathlib.Path(_directory().name) / name, shared_task(name)
     if name == "questions":
         task.null_threshold = threshold()
@@ -118,7 +118,7 @@ def served(name):
 
 @functools.cache
 def functions(name):
-    """The functions of a shared task, which are not written."""
+    """The signatures of a shared task as functions, without a SavedModel."""
     task = shared_task(name)
     if name == "questions":
         task.null_threshold = threshold()
@@ -133,7 +133,7 @@ def write_run(directory, task):
 
 
 def made(task, **settings):
-    """The signatures of a task that is not written."""
+    """The signatures of a task, without a SavedModel."""
     settings = {"sequence_length": LENGTH, "num_candidates": 3, **settings}
     module = module_of(task, **settings)
     return _Held(module, module.signatures())
@@ -153,7 +153,7 @@ def finetuned(directory, task, **settings):
 
 
 class _Held(dict):
-    """Signatures, and the module without whose tables they do not work."""
+    """Signatures, and the module that keeps their lookup tables alive."""
 
     def __init__(self, module, signatures):
         super().__init__(signatures)
@@ -211,7 +211,7 @@ def questions(count=5):
 
 
 def between(scores):
-    """The middle of their widest gap: rounding moves none across it."""
+    """Middle of the scores' widest gap, which rounding cannot cross."""
     scores = np.sort(scores)
     widest = np.diff(scores).argmax()
     below, above = scores[widest : widest + 2]
@@ -221,6 +221,6 @@ def between(scores):
 
 @functools.cache
 def threshold():
-    """A threshold that the null_scores of some questions are above."""
+    """A threshold that some questions' null_score exceeds."""
     answers = shared_task("questions").answer(*questions().values())
     return between([one["null_score"] for one in answers])

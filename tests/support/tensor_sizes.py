@@ -9,9 +9,9 @@ from tensorflow.python.framework import op_callbacks
 
 @contextlib.contextmanager
 def recorded_sizes():
-    """Context that yields a list of the bytes of each tensor that is made.
+    """Context that yields a list of the sizes of all new tensors, in bytes.
 
-    Numbers count as 8 bytes each. Functions run eagerly in it.
+    Each number counts as 8 bytes. In the context, functions run eagerly.
     """
     sizes = []
     before = tf.config.functions_run_eagerly()

@@ -1,4 +1,4 @@
-"""Looking into and changing the files of a tokenizer, for its tests."""
+"""Reading and changing of a tokenizer's files, for tests."""
 
 import json
 
@@ -23,7 +23,7 @@ def pieces(model_proto):
 
 
 def assert_same_model(first, second):
-    """Pieces, their kinds, the bits of their scores, and the table."""
+    """Assert that two models have equal pieces, kinds, scores and tables."""
     assert pieces(first) == pieces(second)
     bits = [
         np.array([p.score for p in pieces(proto)], np.float32).view(np.int32)

@@ -1,4 +1,4 @@
-"""Small runs for the tests of training: data of memory, two CPU devices."""
+"""Small runs for the tests of training: data in RAM, two CPU devices."""
 
 import functools
 import types
@@ -18,7 +18,7 @@ BATCH, TOKENS, TARGETS, VOCABULARY = 4, 14, 5, 97
 
 
 class ArrayData:
-    """Stands in for PretrainingData: the same batches, without files."""
+    """Replacement of PretrainingData with the same batches, without files."""
 
     def __init__(self, batch_size=BATCH, num_steps=7, seed=0):
         self.batch_size = batch_size
@@ -67,7 +67,7 @@ class ArrayData:
 
 
 def tiny_config(**overrides):
-    """Odd sizes everywhere, no dropout, a memory shorter than a segment."""
+    """Config with odd sizes, no dropout, and memory shorter than a segment."""
     return xlnet_tf.XLNetConfig(
         **{
             "vocabulary_size": VOCABULARY,
@@ -107,9 +107,9 @@ class Trained:
     """A model on a strategy that is trained for a few steps.
 
     Attributes:
-        model, optimizer, memory, steps: of a run.
+        model, optimizer, memory, steps: the objects of a run.
         scalars: figures of the steps.
-        weights, memories: lists of arrays, what the steps left.
+        weights, memories: lists of arrays, the values after the steps.
     """
 
     def __init__(

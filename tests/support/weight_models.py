@@ -12,14 +12,14 @@ SIZES = {"num_heads": 2, "head_dim": 19}
 
 
 def ours(cls, config=None, seed=0, dtype=None, **arguments):
-    """A model of ours with every weight random.
+    """Model of this library with random values in every weight.
 
     Args:
         cls: class of model.
         config: dict of fields of the config, or None.
         seed: int.
         dtype: str or None.
-        **arguments: of the class.
+        **arguments: arguments of the class.
     """
     config = small_config(**{**SIZES, **(config or {})})
     backbone = XLNetBackbone(config, dtype=dtype)
@@ -29,7 +29,7 @@ def ours(cls, config=None, seed=0, dtype=None, **arguments):
 
 
 def assert_same(model, other, message=""):
-    """Every weight bit by bit, the config, and every argument but names."""
+    """Assert equal weights (bit by bit), configs and arguments except names."""
     assert other.config == model.config, message
     for one, two in zip(model.weights, other.weights, strict=True):
         if "seed" not in one.path:

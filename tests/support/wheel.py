@@ -1,4 +1,4 @@
-"""Packages as a release uploads them: built, and installed in a folder."""
+"""Packages as in a release: built, and installed in a folder."""
 
 import shutil
 import subprocess
@@ -41,7 +41,7 @@ def build(directory):
 
 
 def install(wheel, directory):
-    """Install a wheel, without what it requires, below a directory."""
+    """Install a wheel below a directory, without its dependencies."""
     subprocess.run(
         [
             *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"),

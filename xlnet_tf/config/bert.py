@@ -52,7 +52,7 @@ class BertConfig(ModelConfig):
             segments have no embeddings. Default 2.
         relative_position_buckets: int, number of rows in the table of relative
             position biases. All layers share the table. Half of its rows are
-            for keys after the query. An even number of at least 4, or 0
+            for keys after the query. The number is even and at least 4, or 0
             (default) for no bias.
         relative_position_max_distance: int, first distance of the last bucket.
             Default 128.

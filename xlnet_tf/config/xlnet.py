@@ -164,8 +164,8 @@ class XLNetConfig(ModelConfig):
         """Write a config file in the released format, with our other fields.
 
         A field without a released name is written, by our name, if its value
-        differs from the default. `memory_length` is always written: with a file
-        that lacks it, pretraining chooses the memory length itself. The
+        differs from the default. `memory_length` is always written, because
+        pretraining chooses a memory length if the file lacks this field. The
         released code ignores unknown fields.
 
         Args:

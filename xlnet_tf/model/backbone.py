@@ -54,8 +54,8 @@ class XLNetBackbone(Backbone):
     Call arguments:
         features: dict. All features except `token_ids` are optional.
             token_ids: int32 [B, T].
-            segment_ids: int32 [B, T]. Attention only compares the segments of
-                two tokens. Memory has the segment 0.
+            segment_ids: int32 [B, T]. Attention only tests whether two
+                tokens have the same segment. Memory has the segment 0.
             padding_mask: [B, T], 1 = a real token.
             perm_mask: [B, T, T], 1 = may NOT attend.
             factorization_rank: int32 [B, T], the step at which each token is

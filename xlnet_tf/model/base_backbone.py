@@ -31,14 +31,14 @@ class Backbone(Preset, BaseModel):
     Attributes:
         config_class: class of the config.
         has_query_stream: bool, whether targets have rows of their own.
-        takes_position_ids: bool, whether several tokens may have the same
-            position.
+        takes_position_ids: bool, whether the features may contain
+            `position_ids`, so that several tokens may have the same position.
         kind: str, name of the model in messages.
         attention_kernels: tuple of str, values of `attention_kernel` besides
             "auto".
-        kept_widths: two ints, the number of vectors of width `hidden_dim` and
-            of width `intermediate_dim` that a layer keeps for the gradient of a
-            row.
+        kept_widths: two ints, the numbers of vectors of width `hidden_dim` and
+            of width `intermediate_dim` that a layer keeps per row for the
+            gradient.
         config: config of the model, a `config_class`.
         seed: int or None, seed of `seed_generator`.
         rematerialize: bool, whether layers are recomputed for the gradient.
@@ -214,8 +214,9 @@ class Backbone(Preset, BaseModel):
                 gradients.
             keep: function of (rows, *other inputs) of each block, whose results
                 are collected; or None (default).
-            observed: bool, whether `run` passes inner results on. The blocks
-                are then not recomputed. Default False.
+            observed: bool, whether `run` also passes inner results, such as
+                attention weights, to a function. The blocks are then not
+                recomputed. Default False.
 
         Returns:
             (float tensor of shape [B, Q, D], list of the L results of `keep`).

@@ -76,8 +76,9 @@ class BaseModel(keras.Model):
         """Symbolic outputs of a call on `input`: KerasTensor, dict or list.
 
         If another call returned more tensors, for example a call with targets,
-        the list of its tensors is returned. In a functional model Keras counts
-        the tensors of a call by this property.
+        the list of its tensors is returned. If the model is a part of a
+        functional model, Keras finds the number of a call's tensors by this
+        property.
         """
         of_calls = [node.output_tensors for node in self._inbound_nodes]
         most = max(of_calls, key=len, default=[])

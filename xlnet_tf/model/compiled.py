@@ -13,8 +13,8 @@ def compiled(function, model, relaxes=True):
     Args:
         function: function whose arguments are nested structures of tensors.
         model: keras.Model. Each call uses the current values of its variables.
-        relaxes: bool, whether TensorFlow compiles the function for sizes of any
-            value after calls with several sizes. Default True.
+        relaxes: bool, whether TensorFlow, after calls with several sizes,
+            compiles the function once for all sizes. Default True.
 
     Returns:
         function with the same arguments.

@@ -154,8 +154,8 @@ def random_bits(shape, seed):
 def hash_rows(lengths, seeds, mix=None):
     """Hash the row numbers of one or more masks with the masks' seeds.
 
-    A row is the last axis of a mask. The rows are numbered through all other
-    axes.
+    A row is the last axis of a mask. A row's number is its index among all rows
+    of the mask, in row-major order.
 
     Args:
         lengths: sequence of ints or scalar tensors, the lengths of the other

@@ -22,7 +22,7 @@ _LEFT_OUT = frozenset(
 def without_products(function):
     """Make XLA compile a function's operations except its matrix products.
 
-    Each operation gets a mark for XLA, which stays in a SavedModel.
+    The function marks each operation for XLA. A SavedModel keeps the marks.
 
     Args:
         function: function that `tf.function` will trace.

@@ -195,7 +195,8 @@ def check_shape(name, value, axes, expected):
         name: str, name of the feature.
         value: tensor, or None if the feature is missing.
         axes: str, a letter for each axis, for the error message.
-        expected: sequence of int. None in it fits every size.
+        expected: sequence of int or None, the size of each axis. None allows
+            every size.
 
     Raises:
         ValueError: if the shape is not the expected one.
@@ -217,7 +218,7 @@ def check_shape(name, value, axes, expected):
 
 
 def refuse_arguments(names):
-    """Refuse call arguments that are features or have another name here.
+    """Refuse call arguments that are features or Hugging Face's names.
 
     Args:
         names: iterable of str, names of the arguments of the call.

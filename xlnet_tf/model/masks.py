@@ -72,7 +72,7 @@ def pseudo_masks(factorization_rank, is_pseudo):
 
     Args:
         factorization_rank: int tensor of shape [B, T], the step at which each
-            token is predicted, -1 for context and for [M].
+            token is predicted, -1 for context and for mask tokens [M].
         is_pseudo: bool tensor of shape [B, T], True = a pseudo token [P].
 
     Returns:
@@ -132,8 +132,8 @@ def causal_mask(num_tokens, memory_length, same_length=False):
     Returns:
         bool tensor of shape [T, M + T], True = may attend.
 
-    Source: `_create_mask` of the released code. There a token attends only to
-    itself with `same_length` and without memory.
+    Source: `_create_mask` of the released code. There, with `same_length` and
+    without memory, a token attends only to itself.
     """
     token, key = _places(num_tokens, memory_length)
     mask = key <= token

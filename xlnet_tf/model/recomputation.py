@@ -26,9 +26,9 @@ def leave_scope(model):
         model: keras.Model.
 
     Returns:
-        bool, whether the scope asks to recompute the model. In the mode
-        "activations" it never does. In the mode "list_of_layers" it does if the
-        list names the model or a layer of the model.
+        bool, whether the scope asks to recompute the model. False in the mode
+        "activations". In the mode "list_of_layers", True if the list names the
+        model or a layer of the model.
     """
     layers = {model.name: model, **layers_by_path(model)}
     scope = model._remat_mode

@@ -272,7 +272,7 @@ def token_losses(target_ids, logits):
 
 
 def without_targets(batch):
-    """Return the batch without the features that give targets, a dict."""
+    """Return the batch without the targets' positions, a dict."""
     return {k: v for k, v in batch.items() if k not in _TARGETS}
 
 

@@ -349,7 +349,7 @@ def _is_of_machine(error):
 class MemoryRows:
     """Files with the rows of memory of this process.
 
-    Each replica has other memory, so each worker writes the rows of its
+    Each replica has a different memory, so each worker writes the rows of its
     replicas. The file name contains the row numbers, so that a run with another
     number of workers can read the rows.
 

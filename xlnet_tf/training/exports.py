@@ -80,8 +80,8 @@ def keep_newest(exports, step, count, file):
     """Remove the oldest exports of a run, and no other directory.
 
     Exports of later steps are removed as well. A run that resumed from an
-    earlier checkpoint makes these exports again, and a server would use the old
-    ones as the newest.
+    earlier checkpoint makes these exports again. Until then a server would use
+    the old exports, because their steps are larger.
 
     Args:
         exports: path of the directory with an export for each step.
@@ -125,7 +125,7 @@ def _steps(exports, noted):
 
 
 def _place(exports):
-    """Return a path that is equal for all local paths of a directory, str."""
+    """Return the absolute path of local exports, or a remote path itself."""
     return str(exports) if is_remote(exports) else os.path.abspath(exports)
 
 

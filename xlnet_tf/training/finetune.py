@@ -222,9 +222,9 @@ def encode(run, task, examples, training):
 def balance_classes(rows, labels):
     """Change the weights of rows so that all classes have equal shares.
 
-    With C classes that occur, an example of a class with n of X examples has
-    the weight X / (n * C). The mean weight of the examples is then 1. The
-    windows of a text share the weight of the text.
+    The X examples have C different classes. An example whose class has n
+    examples gets the weight X / (n * C). The mean weight of the examples is
+    then 1. The windows of a text share the weight of the text.
 
     Args:
         rows: EncodedExamples with `label`, `example` and `row_weight` [R].

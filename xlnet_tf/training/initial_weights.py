@@ -8,8 +8,8 @@ from xlnet_tf.weights.preset import open_source
 def head_of_preset(preset):
     """Find XLNetPretrainer's arguments for the LM head of a preset.
 
-    The arguments differ, because the heads of Model Garden and of BERT have a
-    transform.
+    The arguments differ between presets, because the heads of Model Garden and
+    of BERT have a transform.
 
     Args:
         preset: str or path, or None.
@@ -46,7 +46,7 @@ def objective_of_preset(preset):
 
 
 def values_of_another(preset):
-    """Return the config fields of a preset for a non-causal objective, dict.
+    """Return the config fields that make a causal preset bidirectional, dict.
 
     Args:
         preset: str or path, or None.

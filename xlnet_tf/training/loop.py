@@ -180,8 +180,8 @@ def end_of_loop(step, settings, evaluates):
     Args:
         step: int, number of steps so far.
         settings: PretrainingSettings or FinetuningSettings.
-        evaluates: bool, whether loops also end at evaluations, and are counted
-            from them.
+        evaluates: bool, whether loops also end at evaluations. Loops are then
+            counted from the latest evaluation.
     """
     begin, end = 0, settings.steps
     if evaluates:

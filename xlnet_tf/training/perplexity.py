@@ -32,7 +32,8 @@ class Perplexity:
         tokens: int, number of predicted tokens.
         words: int, number of words, which are separated by blanks. Ends of
             lines are not tokens here and are not counted. The published figures
-            for WikiText predict and count them.
+            for WikiText include the prediction of ends of lines and count them
+            as words.
         characters: int, number of characters without ends of lines.
         seconds: float, time of the evaluation without compiling.
     """
@@ -226,7 +227,7 @@ def _check_causal(model):
 
 
 def _with_memory(model, memory_length):
-    """Copy a model with another memory length, and memory of whole segments."""
+    """Copy a model with another memory length and a `reuse_length` of 0."""
     config = model.get_config()
     config["memory"] = None
     config["backbone"]["config"] |= {

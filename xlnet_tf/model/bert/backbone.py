@@ -76,8 +76,8 @@ class BertBackbone(Backbone):
     Raises:
         ValueError: if features are missing or inconsistent, or if they are for
             another model (memory, reversed rows, the query stream). Also if
-            there are more positions than embeddings, or if an argument is
-            unknown.
+            there are more positions than position embeddings, or if an argument
+            is unknown.
 
     Source: `BertModel` of https://github.com/google-research/bert.
 

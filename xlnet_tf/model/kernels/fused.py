@@ -75,7 +75,7 @@ def _tensorflow_devices():
 
 
 def _kernel():
-    """Import the kernel's module for this process's chip, or the test's."""
+    """Import the kernel's module for this process's chip or a test's chip."""
     platform = INTERPRET or COMPILE_FOR or _accelerator()
     return importlib.import_module(f"{_PALLAS}.{platform}")
 

@@ -119,8 +119,8 @@ def sum_keys(gradients):
     """Sum the parts' gradients of the keys.
 
     The keys of every part begin with key 0. The function does not pad the
-    shorter gradient, because XLA pads on one core of a CPU, in more code than
-    ten other operations need.
+    shorter gradient, because on a CPU, XLA pads on one core and compiles a pad
+    to more code than ten other operations.
 
     Args:
         gradients: list of float tensors of shape [B, N, keys, H]. A tensor has

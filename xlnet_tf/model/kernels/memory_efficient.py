@@ -7,10 +7,11 @@ their cost:
 - Only exp(scores - max) is kept for the backward pass, with the dropout mask in
   the sign bit. Probabilities and gradients are computed from this tensor
   without another matrix product.
-- Very many scores, as with long segments or large batches, are computed for a
-  few heads at a time, and again in the backward pass. Memory then does not grow
-  with B * N. This needs B and T when the step is traced. If B or T is unknown,
-  all scores are kept; use `rematerialize` (`model/recomputation.py`).
+- If there are very many scores, as with long segments or large batches, they
+  are computed for a few heads at a time and recomputed in the backward pass.
+  Memory then does not grow with B * N. B and T must be known when the step is
+  traced. If B or T is unknown, all scores are kept; use `rematerialize`
+  (`model/recomputation.py`).
 - If a prefix cannot see the tokens after it
   (`AttentionRules.first_half_length`), the masked scores are not computed.
 

@@ -82,8 +82,8 @@ def calibration_error(confidence, right):
     Args: see `calibration_bins`.
 
     Returns:
-        float, the mean over the examples of the distance between confidence and
-        accuracy.
+        float, the distance between the confidence and the accuracy of a bin,
+        averaged over the examples.
 
     Source: Naeini et al., 2015; ten bins of equal width.
     """

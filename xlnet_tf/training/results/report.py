@@ -1,7 +1,7 @@
 """Report of a fine-tuning run as a self-contained HTML page.
 
-The page contains its pictures and loads no other files. Its security policy
-forbids the network.
+The page contains its pictures and loads no other files. Its content security
+policy forbids network access.
 
 Shapes: X examples, C classes.
 """

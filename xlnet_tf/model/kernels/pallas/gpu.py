@@ -303,7 +303,7 @@ def _by_example(distances, rules):
 
 @functools.cache
 def _attended(sizes):
-    """Make the function that computes attended values, for calls of some sizes.
+    """Make the function that computes attended values, for calls with `sizes`.
 
     The function is differentiable in its first six arguments:
         query: [B, Q, N, H], the scaled sum of the query and the content bias.

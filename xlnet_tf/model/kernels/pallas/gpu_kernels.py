@@ -166,12 +166,12 @@ def key_gradients_kernel(*references, sizes):
     Args:
         *references: the fields of `Inputs`, then three inputs for each row,
             then the results. The inputs are `upstream` [Q, H], the gradient of
-            the attended values, `log_sum`, float32 [Q], of the forward kernel,
-            plus log2(1 - dropout), and `mean`, float32 [Q], the sum of
-            upstream * output, times 1 - dropout. The results are
-            `key_gradient` and `value_gradient` [Y, H], and `score_gradient`
-            [J, F]. `score_gradient` begins as the scores by distance and gets
-            the gradient at their addresses, 0 at distances to no key.
+            the attended values; `log_sum`, float32 [Q], the forward kernel's
+            result plus log2(1 - dropout); and `mean`, float32 [Q], the sum of
+            upstream * output, times 1 - dropout. The results are `key_gradient`
+            and `value_gradient` [Y, H], and `score_gradient` [J, F]. At first
+            `score_gradient` holds the scores by distance. The kernel replaces
+            each score by its gradient, which is 0 at distances to no key.
         sizes: Sizes.
     """
     inputs = Inputs(*references[:9])
@@ -333,9 +333,10 @@ def _addresses(starts, first_key, sizes):
 def _load_by_key(scores, block, starts, first_key, sizes):
     """Load the scores by distance of a tile, [X, Y], key by key.
 
-    Triton gives each thread eight neighbours of tiles that have the query's
-    shape and order. It would load these scores one by one, because their
-    addresses are odd; key by key, neighbouring threads load neighbours.
+    In the layout of the query's tiles, Triton gives each thread eight
+    neighbouring scores. Their addresses may be odd, so a thread would load them
+    one by one. In the transposed layout, neighbouring threads load neighbouring
+    scores.
     """
     keys = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
     where = keys[:, None] + starts[None, :]
@@ -392,7 +393,7 @@ def _scores(inputs, rows, query, key, by_distance, first_word, sizes):
 
 
 def _drop(weights, hashes, first_key, sizes):
-    """Weights that dropout keeps, without its factor; see `keep_mask`."""
+    """Set dropped weights to 0, without dropout's factor; see `keep_mask`."""
     if not sizes.dropout:
         return weights
     column = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)

@@ -2,7 +2,7 @@
 
 `plain.py` has the equations. `LANES // H` heads share the lanes of a register.
 A mask on the smaller factor of each product separates the heads. 32-bit hashes
-are computed in int32, whose sums and products wrap like those in uint32.
+are computed in int32, whose sums and products wrap as in uint32.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances.
@@ -180,7 +180,7 @@ _NUM_INPUTS = len(Inputs._fields)
 def forward_kernel(*refs, sizes):
     """Compute the attended values of a pair of heads of an example.
 
-    If `heads_together` is not 2, so many heads take the place of the pair.
+    If `heads_together` is not 2, a group of this many heads replaces the pair.
 
     Args:
         *refs: references: the fields of Inputs, the output, and the transposed
