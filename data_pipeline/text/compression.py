@@ -19,7 +19,7 @@ from data_pipeline.base.limits import check_expansion
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 16
 # zstd's error for a file from `zstd --ultra --long=31`.
 _WIDE_WINDOW = "requires too much memory"
 # Errors of libraries for damaged compressed data or archives.

@@ -138,15 +138,13 @@ class _Rules(typing.NamedTuple):
         return [self._short(x, n) for n, x in enumerate(lines, number)]
 
     def kept(self, lines):
-        """Yield the lines, without skipped ones, and count."""
+        """The lines without skipped ones, which are counted; list of str."""
         if self.on_bad_text == "refuse":
-            yield from lines
-            return
-        for line in lines:
-            if _MARK in line:
-                count_bad_text(self.log, "skipped_lines")
-            else:
-                yield line
+            return lines
+        kept = [line for line in lines if _MARK not in line]
+        if len(kept) < len(lines):
+            count_bad_text(self.log, "skipped_lines", len(lines) - len(kept))
+        return kept
 
     def _without_mark(self, line):
         if not line.startswith(BYTE_ORDER_MARK):
