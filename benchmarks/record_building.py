@@ -3,8 +3,8 @@
     python benchmarks/record_building.py --input 'text/*.txt' \
         --tokenizer spiece.model
 
-Prints megabytes of text per second and core: of each stage on this thread, and
-of whole builds with the default settings on 1 and on all cores. For builds it
+Prints megabytes of text per second and core: of each stage on this thread, of
+SentencePiece alone on lines that are clean already, and of whole builds with the default settings on 1 and on all cores. For builds it
 also prints megabytes per second of processor time, which other programs on the
 machine disturb less. Each figure is the best of `--repeat`. Starting the
 processes takes a second or two: give 100 MB of text or more.
@@ -20,6 +20,7 @@ import tempfile
 import time
 
 import numpy as np
+import sentencepiece
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
@@ -35,6 +36,7 @@ from data_pipeline.records.sequences import join_documents
 from data_pipeline.text.documents import TEXT_FORMATS
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.documents import stream_documents
+from data_pipeline.tokenization.cleaning import preprocess
 from data_pipeline.tokenization.tokenizer import Tokenizer
 
 RELEASED = 0.48  # MB/s of the released script
@@ -71,6 +73,18 @@ def stages(pattern, text_format, tokenizer, settings, repeat):
         repeat, lambda: [document.sentences() for document in documents]
     )
     yield "split into sentences", seconds
+    clean = [
+        preprocess(line, tokenizer.lowercase)
+        for document in documents
+        for line in document.text.split("\n")
+        if line.strip()
+    ]
+    alone = sentencepiece.SentencePieceProcessor(
+        model_proto=tokenizer.model_proto
+    )
+    _, seconds = timed(repeat, lambda: alone.encode(clean, num_threads=1))
+    yield "SentencePiece alone, clean lines", seconds
+    del clean
     sentences = list(itertools.chain.from_iterable(split))
     flat, seconds = timed(repeat, tokenizer.encode_flat, sentences)
     yield "SentencePiece (which cleans) and commas", seconds
@@ -146,7 +160,7 @@ def main(argv=None):
     print(f"{size:.1f} MB of text; MB a second and core:")
     options = (arguments.input, arguments.text_format, tokenizer, settings)
     for name, seconds in stages(*options, arguments.repeat):
-        print(f"  {name:32} {size / seconds:8.1f}")
+        print(f"  {name:40} {size / seconds:8.1f}")
     for processes in sorted({1, command_line.available_cores()}):
         used = processor_seconds()
         manifest, seconds = timed(

@@ -19,7 +19,8 @@ from data_pipeline.base.limits import check_expansion
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
 
-CHUNK_BYTES = 1 << 16
+# Small, since the beginning of a file is also read to guess its format.
+CHUNK_BYTES = 1 << 17
 # zstd's error for a file from `zstd --ultra --long=31`.
 _WIDE_WINDOW = "requires too much memory"
 # Errors of libraries for damaged compressed data or archives.

@@ -42,7 +42,8 @@ _TRAIN = "python -m data_pipeline.train_tokenizer"
 class Tokenizer:
     """The released text preprocessing and SentencePiece model.
 
-    It is pickled with the model's content, so workers need no file.
+    It is pickled with the model's content and the compiled cleaning, so workers
+    need no file and start quickly.
 
     Args:
         path: path of a SentencePiece model whose first nine pieces are
@@ -123,9 +124,10 @@ class Tokenizer:
         )
 
     def __reduce__(self):
-        return _restore, (self.model_proto, self.lowercase, self.path)
+        content = self.model_proto, self.lowercase, self.path, self.cleaning
+        return _restore, content
 
-    def _set_up(self, model_proto, lowercase, path):
+    def _set_up(self, model_proto, lowercase, path, cleaning=None):
         self.path = path
         self.lowercase = bool(lowercase)
         self.model_proto = model_proto
@@ -145,7 +147,9 @@ class Tokenizer:
         except UnicodeDecodeError as error:
             raise _unfit(source, f"a piece is not UTF-8: {error}") from error
         _check_pieces(self._pieces, source)
-        self.cleaning = compile_cleaning(model_proto, self.lowercase)
+        self.cleaning = cleaning or compile_cleaning(
+            model_proto, self.lowercase
+        )
         self.keep_accents = self.cleaning.keep_accents
         self._processor = _load(self.cleaning.model_proto, source)
         self._unseen = self.cleaning.blanks | self.cleaning.marks
@@ -406,7 +410,7 @@ def _check_pieces(pieces, source):
         )
 
 
-def _restore(model_proto, lowercase, path):
-    tokenizer = Tokenizer.from_model_proto(model_proto, lowercase)
-    tokenizer.path = path
+def _restore(*content):
+    tokenizer = Tokenizer.__new__(Tokenizer)
+    tokenizer._set_up(*content)
     return tokenizer
