@@ -4,10 +4,11 @@
         --tokenizer spiece.model
 
 Prints megabytes of text per second and core: of each stage on this thread, of
-SentencePiece alone on lines that are clean already, and of whole builds with the default settings on 1 and on all cores. For builds it
-also prints megabytes per second of processor time, which other programs on the
-machine disturb less. Each figure is the best of `--repeat`. Starting the
-processes takes a second or two: give 100 MB of text or more.
+SentencePiece alone on lines that are clean already, and of whole builds with
+the default settings on 1 and on all cores. For builds it also prints megabytes
+per second of processor time, which other programs on the machine disturb less.
+Each figure is the best of `--repeat`. Starting the processes takes half a
+second: give 100 MB of text or more.
 """
 
 import argparse
@@ -84,7 +85,6 @@ def stages(pattern, text_format, tokenizer, settings, repeat):
     )
     _, seconds = timed(repeat, lambda: alone.encode(clean, num_threads=1))
     yield "SentencePiece alone, clean lines", seconds
-    del clean
     sentences = list(itertools.chain.from_iterable(split))
     flat, seconds = timed(repeat, tokenizer.encode_flat, sentences)
     yield "SentencePiece (which cleans) and commas", seconds
