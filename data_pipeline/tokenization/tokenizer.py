@@ -157,8 +157,10 @@ class Tokenizer:
         self.starts_word = np.array(
             [
                 # Pieces such as <0xE4> are single bytes of characters.
-                _starts_word(piece) and not processor.is_byte(index)
-                for index, piece in enumerate(self._pieces)
+                _starts_word(piece) and not is_byte
+                for piece, is_byte in zip(
+                    self._pieces, processor.is_byte(ids), strict=True
+                )
             ]
         )
         self.commas = DigitCommas(
