@@ -24,6 +24,7 @@ def reading(files, num_tokens, num_targets, batch_size, num_batches):
     shutil.rmtree(directory, ignore_errors=True)
     _build(
         files,
+        Tokenizer(files["tokenizer"]),
         directory,
         num_tokens,
         command_line.available_cores(),
@@ -41,10 +42,11 @@ def reading(files, num_tokens, num_targets, batch_size, num_batches):
 
 def record_building(files, num_tokens):
     """Set up building all records from text, in a single process."""
+    ours = Tokenizer(files["tokenizer"])
 
     def run():
         with tempfile.TemporaryDirectory(dir=files["directory"]) as directory:
-            _build(files, directory, num_tokens, processes=1)
+            _build(files, ours, directory, num_tokens, processes=1)
 
     return run
 
@@ -96,10 +98,12 @@ def sentencepiece(files, num_threads):
     return lambda: processor.encode(lines, num_threads=num_threads)
 
 
-def _build(files, directory, num_tokens, processes, num_targets=None):
+def _build(
+    files, tokenizer, directory, num_tokens, processes, num_targets=None
+):
     build_records(
         Corpus(files["text"], "running"),
-        Tokenizer(files["tokenizer"]),
+        tokenizer,
         directory,
         settings=RecordSettings(
             sequence_length=num_tokens, num_predict=num_targets

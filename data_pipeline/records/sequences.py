@@ -122,8 +122,7 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
     starts = stream.sentence_starts.tolist()
     room = sequence_length - reuse_length - 3
     draws = _Draws(rng)
-    tokens, segments, labels = [], [], []
-    begin = 0
+    pairs, begin = [], 0
     # The last token of the stream is never used, as in the released code, which
     # needs a next token as the target of each token.
     while begin + sequence_length <= len(data):
@@ -132,22 +131,30 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
         )
         if pair is None:
             break
-        row = np.empty(sequence_length, np.int32)
-        segment = np.zeros(sequence_length, np.uint8)
-        _fill(row, segment, data, begin, reuse_length, pair)
-        tokens.append(row)
-        segments.append(segment)
-        labels.append(pair.is_next)
+        pairs.append(pair)
         if reuse_length:
             begin += reuse_length
         else:
             begin = pair.b_end if pair.is_next else pair.a_end
-    shape = (len(tokens), sequence_length)
-    return Sequences(
-        np.array(tokens, np.int32).reshape(shape),
-        np.array(segments, np.uint8).reshape(shape),
-        np.array(labels, np.uint8),
-    )
+    return _sequences(data, pairs, sequence_length, reuse_length)
+
+
+def _sequences(data, pairs, sequence_length, reuse_length):
+    """Sequences of Pairs, which follow on the reused tokens."""
+    token_ids = np.empty((len(pairs), sequence_length), np.int32)
+    for row, (begin, a_end, b_begin, b_end, _) in zip(
+        token_ids, pairs, strict=True
+    ):
+        begin -= reuse_length
+        row[: a_end - begin] = data[begin:a_end]
+        row[a_end - begin + 1 : -2] = data[b_begin:b_end]
+    token_ids[:, -2:] = SEP_ID, CLS_ID
+    begins, a_ends, _, _, labels = np.array(pairs, np.int64).reshape(-1, 5).T
+    a_stops = a_ends - begins + reuse_length
+    token_ids[np.arange(len(pairs)), a_stops] = SEP_ID
+    segment_ids = (np.arange(sequence_length) > a_stops[:, None]).view(np.uint8)
+    segment_ids[:, -1] = 2
+    return Sequences(token_ids, segment_ids, labels.astype(np.uint8))
 
 
 class _Draws:
@@ -236,14 +243,3 @@ def _trim(a_length, b_length, room):
         b_length -= level
     excess -= level
     return a_length - excess // 2, b_length - (excess + 1) // 2
-
-
-def _fill(row, segment, data, begin, reuse_length, pair):
-    a_stop = reuse_length + pair.a_end - pair.a_begin
-    row[:reuse_length] = data[begin : begin + reuse_length]
-    row[reuse_length:a_stop] = data[pair.a_begin : pair.a_end]
-    row[a_stop] = SEP_ID
-    row[a_stop + 1 : -2] = data[pair.b_begin : pair.b_end]
-    row[-2:] = SEP_ID, CLS_ID
-    segment[a_stop + 1 : -1] = 1
-    segment[-1] = 2

@@ -24,9 +24,9 @@ LONGEST_SPAN = 5
 _ROWS = 1024
 
 _WEIGHTS = [1 / n for n in range(1, LONGEST_SPAN + 1)]
-_CUMULATIVE = [
-    sum(_WEIGHTS[:n]) / sum(_WEIGHTS) for n in range(1, LONGEST_SPAN)
-]
+_CUMULATIVE = np.array(
+    [sum(_WEIGHTS[:n]) / sum(_WEIGHTS) for n in range(1, LONGEST_SPAN)]
+)
 
 
 def sample_targets(
@@ -117,10 +117,11 @@ def _sample_words(
     # running sum is 1 inside taken words.
     num_rows, length = starts.shape
     edges = np.zeros(num_rows * (length + 1), np.int8)
-    edges[words.begins[:-1][taken[:-1]]] += 1
-    edges[words.ends[:-1][taken[:-1]]] -= 1
-    edges = edges.reshape(num_rows, length + 1)
-    return np.cumsum(edges, axis=1, dtype=np.int8)[:, :-1].astype(bool)
+    chosen = np.flatnonzero(taken)
+    edges[words.begins[chosen]] = 1
+    edges[words.ends[chosen]] -= 1
+    edges = np.cumsum(edges, dtype=np.int32)  # quicker than with int8
+    return edges.reshape(num_rows, length + 1)[:, :-1] > 0
 
 
 def _sample_subwords(starts, special, goal, tokens_per_target, rng):
@@ -146,15 +147,14 @@ class Words(typing.NamedTuple):
     """Words of all rows, in one list per attribute.
 
     Token t of row s has the offset s (H + 1) + t. The extra 1 separates the
-    words of different rows. Each list ends with a sentinel, a word that is
-    never taken.
+    words of different rows.
 
     Attributes:
-        begins, ends: int64 [W + 1], offsets of the words.
-        first: int64 [S + 1]. Row s has the words `first[s]` to `first[s + 1]`
+        begins, ends: int64 [W], offsets of the words.
+        first: int32 [S + 1]. Row s has the words `first[s]` to `first[s + 1]`
             (exclusive).
-        next_word: int64 [S, H + 1], number of the first word of the row that
-            begins at or after a token, or `first[s + 1]` if there is none.
+        next_word: int32 [S (H + 1)], number of the first word that begins at or
+            after an offset, or W if there is none.
     """
 
     begins: np.ndarray
@@ -178,23 +178,25 @@ def whole_words(starts, special):
     """
     num_rows, length = starts.shape
     stride = length + 1
-    row, start = np.nonzero(starts)
-    before = np.cumsum(special, dtype=np.int32)[row * length + start]
-    # Do not count a special first token before its own word.
-    before -= special[row, start]
-    whole = (row[:-1] == row[1:]) & (before[:-1] == before[1:])
-    row, begins, ends = row[:-1][whole], start[:-1][whole], start[1:][whole]
-    first = np.searchsorted(row, np.arange(num_rows + 1))
-    is_begin = np.zeros((num_rows, stride), bool)
-    is_begin[row, begins] = True
-    # Number of words of the row that begin before each token.
-    count = np.cumsum(is_begin, axis=1, dtype=np.int32) - is_begin
-    behind = num_rows * stride + 1
+    # A start behind each row ends its last word.
+    is_begin = np.ones((num_rows, stride), bool)
+    is_begin[:, :-1] = starts
+    begins = np.flatnonzero(is_begin)
+    behind = np.searchsorted(begins, stride * np.arange(1, num_rows + 1) - 1)
+    place = np.flatnonzero(special)
+    place += place // length
+    is_whole = np.ones(len(begins), bool)
+    # -1, for a special token before all words, is the start behind all rows.
+    is_whole[np.searchsorted(begins, place, "right") - 1] = False
+    is_whole[behind] = is_whole[behind - 1] = False
+    is_begin.reshape(-1)[begins[~is_whole]] = False
+    next_word = np.zeros(num_rows * stride + 1, np.int32)
+    np.cumsum(is_begin, dtype=np.int32, out=next_word[1:])
     return Words(
-        np.append(row * stride + begins, behind),
-        np.append(row * stride + ends, behind),
-        first,
-        first[:-1, None] + count,
+        begins[is_whole],
+        begins[1:][is_whole[:-1]],
+        next_word[::stride],
+        next_word[:-1],
     )
 
 
@@ -215,55 +217,51 @@ def sample_spans(
         longest_span: int, maximum number of words of a span.
 
     Returns:
-        tuple of bool array [W + 1], True for taken words, and int64 array [S],
-        the goal minus the number of tokens taken in each row.
+        tuple of bool array [W], True for taken words, and int64 array [S], the
+        goal minus the number of tokens taken in each row.
     """
-    num_rows, stride = words.next_word.shape
+    num_rows, num_words = len(words.first) - 1, len(words.begins)
+    stride = len(words.next_word) // num_rows
+    # Number of tokens of all earlier words, and of words.
     sizes = np.append(0, np.cumsum(words.ends - words.begins))
-    count = np.diff(words.first)
-    total = sizes[words.first[1:]] - sizes[words.first[:-1]]
+    total, count = np.diff(sizes[words.first]), np.diff(words.first)
     context_of_word = tokens_per_target * total / np.maximum(1, count)
-    taken = np.zeros(len(words.begins), bool)
+    # The word behind the adjacent words of each word, and ends by the number of
+    # words up to them.
+    is_last = np.append(words.begins[1:] != words.ends[:-1], True)
+    breaks = np.flatnonzero(is_last[:num_words]) + 1
+    behind = np.repeat(breaks, np.diff(breaks, prepend=0))
+    ends = np.append(0, words.ends)
+    cursor = np.arange(num_rows) * stride
+    limit = cursor + stride - 1
     room = np.full(num_rows, goal)
-    cursor = np.zeros(num_rows, np.int64)
     rows = np.flatnonzero((count > 0) & (goal > 0))
+    spans = [np.zeros((2, 0), np.int64)]
     while len(rows):
         draws = rng.random((2, len(rows)))
         wanted = np.searchsorted(_CUMULATIVE, draws[0], "right") + 1
         wanted = np.minimum(wanted, longest_span)
         context = (wanted * context_of_word[rows]).astype(np.int64)
         left = (draws[1] * context).astype(np.int64)
-        place = np.minimum(cursor[rows] + left, stride - 1)
-        word = words.next_word[rows, place]
+        word = words.next_word[np.minimum(cursor[rows] + left, limit[rows])]
         on = word < words.first[rows + 1]
         rows, word, wanted = rows[on], word[on], wanted[on]
         right = (context - left)[on]
-        used = _take_words(words, taken, word, wanted, room[rows])
-        # If not even the first word fits, drop the span.
-        end = np.where(used > 0, words.begins[word] + used, words.ends[word])
-        room[rows] -= used
-        cursor[rows] = end - rows * stride + right
-        rows = rows[(room[rows] > 0) & (cursor[rows] < stride - 1)]
-    return taken, room
-
-
-def _take_words(words, taken, word, wanted, room):
-    """Take up to `wanted` adjacent words in each row while they fit.
-
-    Returns:
-        int array, the number of tokens taken in each row.
-    """
-    begin = words.begins[word]
-    end = begin.copy()
-    on = np.ones(len(word), bool)
-    for number in range(LONGEST_SPAN):
-        # The sentinel is not adjacent to any word, so a span ends before it.
-        index = np.minimum(word + number, len(words.begins) - 1)
-        on &= (number < wanted) & (words.begins[index] == end)
-        on &= words.ends[index] - begin <= room
-        taken[index[on]] = True
-        end[on] = words.ends[index[on]]
-    return end - begin
+        begin = words.begins[word]
+        stop = np.minimum(word + wanted, behind[word])
+        # Spans end with the last word that fits.
+        while (too_long := ends[stop] > begin + room[rows]).any():
+            stop -= too_long
+        spans.append(np.stack([word, stop]))
+        room[rows] -= np.maximum(ends[stop] - begin, 0)
+        # If not even one word fits, the span is dropped.
+        cursor[rows] = ends[np.maximum(stop, word + 1)] + right
+        rows = rows[(room[rows] > 0) & (cursor[rows] < limit[rows])]
+    first, stop = np.concatenate(spans, axis=1)
+    # +1 at a span's first word, -1 behind its last.
+    edges = np.bincount(first, minlength=num_words + 1)
+    edges -= np.bincount(stop, minlength=num_words + 1)
+    return np.cumsum(edges[:-1]).astype(bool), room
 
 
 def fill_with_words(words, taken, room, rng):
@@ -271,7 +269,7 @@ def fill_with_words(words, taken, room, rng):
 
     Args:
         words: Words.
-        taken: bool array [W + 1], True for taken words. Changed in place.
+        taken: bool array [W], True for taken words. Changed in place.
         room: int array [S], maximum number of tokens to add to each row.
             Decreased in place.
         rng: numpy.random.Generator.

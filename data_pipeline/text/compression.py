@@ -19,7 +19,8 @@ from data_pipeline.base.limits import check_expansion
 from data_pipeline.text.files import ReadLog
 from data_pipeline.text.files import TextError
 
-CHUNK_BYTES = 1 << 20
+# Small, because guessing a file's format reads the first chunk too.
+CHUNK_BYTES = 1 << 17
 # Part of zstd's error message for a file from `zstd --ultra --long=31`.
 _WIDE_WINDOW = "requires too much memory"
 # Errors that libraries raise for damaged compressed data or archives.

@@ -505,22 +505,31 @@ def _read_running(*file):
         if line is not None:
             lines.append(line)
             characters += len(line) + 1
-        # Cut at the end of a paragraph, or at the end of a line in a long one.
-        limit = DOCUMENT_CHARACTERS * (1 if not (line or "").strip() else 4)
-        if line is None or characters >= limit:
-            text = "\n".join(lines)
-            if text.strip():
-                yield Document(text, "running")
-            lines, characters = [], 0
+            # Cut at the end of a paragraph, or of a line if the paragraph is
+            # long.
+            if characters < DOCUMENT_CHARACTERS or (
+                characters < 4 * DOCUMENT_CHARACTERS and line.strip()
+            ):
+                continue
+        text = "\n".join(lines)
+        if text.strip():
+            yield Document(text, "running")
+        lines, characters = [], 0
 
 
 def _lines(*file):
-    """Yield the lines of a file; yield None for lines with the file's tag."""
-    tag, is_first = None, True
-    for line in text_lines.read_lines(*file, _LONGEST_LINE):
-        if is_first and line.strip():
-            tag, is_first = _tag(line), False
-        yield None if tag and _tag(line) == tag else line
+    """Iterator over the lines of a file, with None for lines with its tag."""
+    lines = text_lines.read_lines(*file, _LONGEST_LINE)
+    head = []
+    for line in lines:
+        head.append(line)
+        if line.strip():
+            break
+    tag = head and _tag(head[-1])
+    lines = itertools.chain(head, lines)
+    if not tag:
+        return lines
+    return (None if _tag(line) == tag else line for line in lines)
 
 
 def _without_blank_lines(text):

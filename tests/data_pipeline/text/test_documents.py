@@ -108,6 +108,11 @@ def test_split_sentences():
         ),
         ("你好。他说：“好！”再见", ["你好。", "他说：“好！”", "再见"]),
         ("  \n\n ", []),
+        (
+            "\n A.\nB  b?  \n\t\n c! \n\n_ D. e. 1. ǅ.\n\nf. (g",
+            ["A.", "B  b?", "c!", "_ D. e. 1. ǅ.", "f.", "(g"],
+        ),
+        ("A。！” 。b。\n \n C.”\u3000D", ["A。！”", "。", "b。", "C.”", "D"]),
     ):
         assert split_sentences(text) == expected
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from data_pipeline.tokenization import symbols
+from data_pipeline.tokenization.cleaning import compile_cleaning
 from data_pipeline.tokenization.cleaning import split_comma
 from data_pipeline.tokenization.symbols import SPECIAL_SYMBOLS
 from data_pipeline.tokenization.tokenizer import Tokenizer
@@ -224,7 +225,9 @@ def test_pickles_without_the_file(tmp_path, model_proto):
     path.write_bytes(model_proto)
     data = pickle.dumps(Tokenizer(path, lowercase=True))
     path.unlink()
+    compile_cleaning.cache_clear()  # as in a process of its own
     tokenizer = pickle.loads(data)
+    assert compile_cleaning.cache_info().misses == 0
     assert tokenizer.path == str(path)
     assert tokenizer.lowercase
     assert tokenizer.encode("BA") == tokenizer.encode("ba")
