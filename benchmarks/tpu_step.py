@@ -3,12 +3,14 @@
     python benchmarks/tpu_step.py --config base --batch-size 8
     python benchmarks/tpu_step.py --attention-kernel fused memory_efficient \
         --extrapolate --kernel-cycles
+    python benchmarks/tpu_step.py --task classification --num-layers 2
 
-The step is lowered by TensorFlow to StableHLO and compiled by the TPU compiler
-of the PyPI package `libtpu`, through JAX's compile-only client. It refuses what
-a TPU cannot run or hold, and reports memory, operations, estimated cycles, and
-bytes moved: by the compiler's count, and to HBM alone. The text is lowered on
-a CPU; what TensorFlow hands to a real TPU may be better. `--topology cpu`
+The pretraining step is lowered by TensorFlow to StableHLO and compiled by the
+TPU compiler of the PyPI package `libtpu`, through JAX's compile-only client;
+`--task` takes the fine-tuning step of Keras' JAX backend. The compiler refuses
+what a TPU cannot run or hold, and reports memory, operations, estimated cycles,
+and bytes moved: by its own count, and to HBM alone. The text is lowered on a
+CPU; what TensorFlow hands to a real TPU may be better. `--topology cpu`
 compiles for this machine instead. Of several kernels it prints a table.
 """
 
@@ -98,12 +100,32 @@ def model_config(arguments):
     return config
 
 
+def settings_of(arguments, **others):
+    """Settings of the run whose step is compiled."""
+    from xlnet_tf.training.settings import FinetuningSettings
+    from xlnet_tf.training.settings import PretrainingSettings
+
+    for name in ("batch_size", "precision", "rematerialize"):
+        others[name] = getattr(arguments, name)
+    if arguments.task:
+        settings = FinetuningSettings(learning_rate=1e-5, **others)
+        return settings.resolve(steps_per_epoch=100)
+    return PretrainingSettings(objective=arguments.objective, **others)
+
+
 def batch_of(arguments, vocabulary_size):
     """dict of arrays, the batch of a replica."""
     import numpy as np
 
     from benchmarks.workload import batches
 
+    if arguments.task:
+        return batches.task_batch(
+            arguments.task,
+            {"vocabulary_size": vocabulary_size},
+            arguments.batch_size,
+            arguments.sequence_length,
+        )
     features = batches.objective_batch(
         arguments.objective,
         {"vocabulary_size": vocabulary_size},
@@ -120,10 +142,14 @@ def report_of(config, training, arguments, dump):
     for name in ("hlo", "llo"):
         shutil.rmtree(dump / name, ignore_errors=True)
         (dump / name).mkdir()
+    batch = batch_of(arguments, config.vocabulary_size)
+    if arguments.task:
+        compiled = compiler.compile_task_step(
+            arguments.task, config, training, batch, arguments.topology
+        )
+        return compiled | cycles(dump, config, arguments)
     begun = time.process_time()
-    text = compiler.lower_training_step(
-        config, training, batch_of(arguments, config.vocabulary_size)
-    )
+    text = compiler.lower_training_step(config, training, batch)
     lower_cpu_seconds = time.process_time() - begun
     compiled = compiler.compile_for_tpu(text, arguments.topology)
     compiled |= cycles(dump, config, arguments)
@@ -175,6 +201,9 @@ def table(reports):
 def main(argv=None):
     """Print reports; an error in the options is one line."""
     arguments, parser = _options(argv)
+    if arguments.task:
+        arguments.memory_length = arguments.reuse_length = 0
+        os.environ["KERAS_BACKEND"] = "jax"
     from xlnet_tf.model.kernels import check_kernel
 
     reports = []
@@ -211,6 +240,11 @@ def _options(argv):
     add = parser.add_argument
     add("--config", default="base")
     add("--objective", default="permutation")
+    add(
+        "--task",
+        choices=("classification", "question_answering"),
+        help="a fine-tuning step on Keras' JAX backend; without memory",
+    )
     add("--backbone", default="xlnet", choices=["xlnet", "bert"])
     add("--batch-size", type=int, default=8)
     add("--sequence-length", type=int, default=512)
@@ -241,15 +275,7 @@ def _options(argv):
 
 def _report_of_kernel(kernel, arguments, dump):
     """dict, what is printed of the step with an attention kernel."""
-    from xlnet_tf.training.settings import PretrainingSettings
-
-    training = PretrainingSettings(
-        objective=arguments.objective,
-        batch_size=arguments.batch_size,
-        precision=arguments.precision,
-        rematerialize=arguments.rematerialize,
-        attention_kernel=kernel,
-    )
+    training = settings_of(arguments, attention_kernel=kernel)
     config = model_config(arguments)
     if arguments.extrapolate:
         found = of_all_layers(
@@ -264,7 +290,8 @@ def _report_of_kernel(kernel, arguments, dump):
         )
     else:
         found = report_of(config, training, arguments, dump)
-    names = ("config", "objective", "batch_size", "topology")
+    trained = "task" if arguments.task else "objective"
+    names = ("config", trained, "batch_size", "topology")
     report = {name: getattr(arguments, name) for name in names} | found
     report["attention_kernel"] = kernel
     return report | compiler.least_seconds(found, arguments.topology)

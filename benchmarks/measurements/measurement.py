@@ -67,6 +67,27 @@ def ours(factory, shape):
     return _with_and_without_xla(OURS, factory, shape)
 
 
+def ours_on_jax(factory, shape):
+    """list of Contender: this library on Keras' JAX backend, by pages."""
+    return [
+        Contender(
+            f"{OURS}, {label}",
+            OURS,
+            factory,
+            shape,
+            environment={"KERAS_BACKEND": "jax", **environment},
+        )
+        for label, environment in (
+            ("JAX", {}),
+            # Clearing new memory in pages of 4 KiB takes time in every step.
+            (
+                "JAX, large pages",
+                {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
+            ),
+        )
+    ]
+
+
 def garden(factory, shape):
     """list of Contender: Model Garden, with and without XLA."""
     return _with_and_without_xla(GARDEN, factory, shape)
