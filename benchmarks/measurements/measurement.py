@@ -68,24 +68,9 @@ def ours(factory, shape):
 
 
 def ours_on_jax(factory, shape):
-    """list of Contender: this library on Keras' JAX backend, by pages."""
-    return [
-        Contender(
-            f"{OURS}, {label}",
-            OURS,
-            factory,
-            shape,
-            environment={"KERAS_BACKEND": "jax", **environment},
-        )
-        for label, environment in (
-            ("JAX", {}),
-            # Clearing new memory in pages of 4 KiB takes time in every step.
-            (
-                "JAX, large pages",
-                {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
-            ),
-        )
-    ]
+    """Contender: this library on Keras' JAX backend."""
+    backend = {"KERAS_BACKEND": "jax"}
+    return Contender(f"{OURS}, JAX", OURS, factory, shape, environment=backend)
 
 
 def garden(factory, shape):

@@ -63,7 +63,7 @@ def training_step(sizes, memory_length):
                 {**shape, "jit_compile": True},
                 environment=_KEEPS_MEMORY,
             ),
-            *ours_on_jax("ours:training_step", shape),
+            ours_on_jax("ours:training_step", shape),
             *garden("model_garden:training_step", shape),
             Contender(
                 f"{GARDEN}, no XLA, freed memory kept",
@@ -174,7 +174,7 @@ def fine_tuning(sizes, batch_size, num_tokens):
         flops=flops.training_step_flops(**shape),
         contenders=(
             *ours("ours:fine_tuning_step", shape),
-            *ours_on_jax("ours:fine_tuning_step", shape),
+            ours_on_jax("ours:fine_tuning_step", shape),
             *garden("model_garden:fine_tuning_step", shape),
             *hugging_face("hugging_face:fine_tuning_step", shape),
         ),
