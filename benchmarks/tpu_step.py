@@ -3,13 +3,15 @@
     python benchmarks/tpu_step.py --config base --batch-size 8
     python benchmarks/tpu_step.py --attention-kernel fused memory_efficient \
         --extrapolate --kernel-cycles
+    python benchmarks/tpu_step.py --task classification --num-layers 2
 
-TensorFlow lowers the step to StableHLO. The TPU compiler in the PyPI package
-`libtpu` compiles the step, through JAX's compile-only client. The compiler
-refuses a step that a TPU cannot run or that exceeds its memory. The command
-reports memory, operations, estimated cycles, and the bytes moved, once by the
-compiler's count and once to HBM only. TensorFlow lowers the step on a CPU; on a
-real TPU the result may be better. `--topology cpu` compiles for this machine
+TensorFlow lowers the pretraining step to StableHLO, and JAX lowers the
+fine-tuning step of `--task`. The TPU compiler in the PyPI package `libtpu`
+compiles the step, through JAX's compile-only client. The compiler refuses a
+step that a TPU cannot run or that exceeds its memory. The command reports
+memory, operations, estimated cycles, and the bytes moved, once by the
+compiler's count and once to HBM only. The step is lowered on a CPU; on a real
+TPU the result may be better. `--topology cpu` compiles for this machine
 instead. For several kernels the command prints a table.
 """
 
@@ -99,12 +101,32 @@ def model_config(arguments):
     return config
 
 
+def settings_of(arguments, **others):
+    """Settings of the run whose step is compiled."""
+    from xlnet_tf.training.settings import FinetuningSettings
+    from xlnet_tf.training.settings import PretrainingSettings
+
+    for name in ("batch_size", "precision", "rematerialize"):
+        others[name] = getattr(arguments, name)
+    if arguments.task:
+        settings = FinetuningSettings(learning_rate=1e-5, **others)
+        return settings.resolve(steps_per_epoch=100)
+    return PretrainingSettings(objective=arguments.objective, **others)
+
+
 def batch_of(arguments, vocabulary_size):
     """Make the batch of one replica, dict of arrays."""
     import numpy as np
 
     from benchmarks.workload import batches
 
+    if arguments.task:
+        return batches.task_batch(
+            arguments.task,
+            {"vocabulary_size": vocabulary_size},
+            arguments.batch_size,
+            arguments.sequence_length,
+        )
     features = batches.objective_batch(
         arguments.objective,
         {"vocabulary_size": vocabulary_size},
@@ -121,10 +143,14 @@ def report_of(config, training, arguments, dump):
     for name in ("hlo", "llo"):
         shutil.rmtree(dump / name, ignore_errors=True)
         (dump / name).mkdir()
+    batch = batch_of(arguments, config.vocabulary_size)
+    if arguments.task:
+        compiled = compiler.compile_task_step(
+            arguments.task, config, training, batch, arguments.topology
+        )
+        return compiled | cycles(dump, config, arguments)
     begun = time.process_time()
-    text = compiler.lower_training_step(
-        config, training, batch_of(arguments, config.vocabulary_size)
-    )
+    text = compiler.lower_training_step(config, training, batch)
     lower_cpu_seconds = time.process_time() - begun
     compiled = compiler.compile_for_tpu(text, arguments.topology)
     compiled |= cycles(dump, config, arguments)
@@ -177,6 +203,9 @@ def table(reports):
 def main(argv=None):
     """Run the command; an error in the options prints one line."""
     arguments, parser = _options(argv)
+    if arguments.task:
+        arguments.memory_length = arguments.reuse_length = 0
+        os.environ["KERAS_BACKEND"] = "jax"
     from xlnet_tf.model.kernels import check_kernel
 
     reports = []
@@ -213,6 +242,11 @@ def _options(argv):
     add = parser.add_argument
     add("--config", default="base")
     add("--objective", default="permutation")
+    add(
+        "--task",
+        choices=("classification", "question_answering"),
+        help="a fine-tuning step on Keras' JAX backend; without memory",
+    )
     add("--backbone", default="xlnet", choices=["xlnet", "bert"])
     add("--batch-size", type=int, default=8)
     add("--sequence-length", type=int, default=512)
@@ -243,15 +277,7 @@ def _options(argv):
 
 def _report_of_kernel(kernel, arguments, dump):
     """Make the report for the step with one attention kernel, dict."""
-    from xlnet_tf.training.settings import PretrainingSettings
-
-    training = PretrainingSettings(
-        objective=arguments.objective,
-        batch_size=arguments.batch_size,
-        precision=arguments.precision,
-        rematerialize=arguments.rematerialize,
-        attention_kernel=kernel,
-    )
+    training = settings_of(arguments, attention_kernel=kernel)
     config = model_config(arguments)
     if arguments.extrapolate:
         found = of_all_layers(
@@ -266,7 +292,8 @@ def _report_of_kernel(kernel, arguments, dump):
         )
     else:
         found = report_of(config, training, arguments, dump)
-    names = ("config", "objective", "batch_size", "topology")
+    trained = "task" if arguments.task else "objective"
+    names = ("config", trained, "batch_size", "topology")
     report = {name: getattr(arguments, name) for name in names} | found
     report["attention_kernel"] = kernel
     return report | compiler.least_seconds(found, arguments.topology)

@@ -16,13 +16,15 @@ from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetConfig
 from xlnet_tf import XLNetTextClassifier
 from xlnet_tf.objectives import OBJECTIVES
-from xlnet_tf.optimizer import AdamW
+from xlnet_tf.tasks import task_kind
+from xlnet_tf.training import finetune
 from xlnet_tf.training import pretrain
+from xlnet_tf.training.backends import make_backend
 from xlnet_tf.training.devices import make_step_counter
-from xlnet_tf.training.devices import make_strategy
-from xlnet_tf.training.on_tensorflow import Steps
 from xlnet_tf.training.on_tensorflow import make_memory
+from xlnet_tf.training.settings import FinetuningSettings
 from xlnet_tf.training.settings import PretrainingSettings
+from xlnet_tf.training.update import make_optimizer
 from xlnet_tf.weights.lora.layers import AdaptableDense
 from xlnet_tf.weights.lora.layers import AdaptableEinsumDense
 
@@ -53,7 +55,9 @@ def training_step(
         memory_length=memory_length,
         reuse_length=num_tokens // 2 if memory_length else 0,
     )
-    settings = PretrainingSettings(batch_size=batch_size, **options)
+    settings = PretrainingSettings(
+        strategy="one_device", batch_size=batch_size, **options
+    )
     batch = batches.pretraining_batch(
         model,
         batch_size,
@@ -79,7 +83,10 @@ def objective_step(
         objective, model, batch_size, num_tokens, num_targets
     )
     settings = PretrainingSettings(
-        objective=objective, batch_size=batch_size, **options
+        strategy="one_device",
+        objective=objective,
+        batch_size=batch_size,
+        **options,
     )
     return trainer_step(
         objective_config(objective, backbone, model, num_tokens),
@@ -111,6 +118,7 @@ def step_by_step(model, batch_size, num_tokens, num_targets, **options):
     # Every pass has as many targets as the longest block.
     batch = batches.objective_batch("masked", model, rows, num_tokens, 6)
     settings = PretrainingSettings(
+        strategy="one_device",
         objective="masked",
         batch_size=rows,
         gradient_accumulation_steps=passes,
@@ -121,7 +129,7 @@ def step_by_step(model, batch_size, num_tokens, num_targets, **options):
 
 
 def trainer_step(config, training, features, first_half_length=0):
-    """Set up a training step that is repeated on the same batch.
+    """Set up a training step, on either backend, repeated on the same batch.
 
     Args:
         config: XLNetConfig or BertConfig.
@@ -133,13 +141,19 @@ def trainer_step(config, training, features, first_half_length=0):
     Returns:
         callable.
     """
-    strategy = make_strategy("one_device")
-    model, optimizer = pretrain.build(config, training, strategy)
-    steps = Steps(
-        *(model, optimizer, make_memory(model, training, strategy)),
-        pretrain.training_loss(model, first_half_length),
+    backend = make_backend(training)
+    model, optimizer = pretrain.build(config, training, backend.strategy)
+    memory = make_memory(model, training, backend.strategy)
+    loss = pretrain.training_loss(model, first_half_length)
+    return _step(backend, model, optimizer, memory, loss, features, training)
+
+
+def _step(backend, model, optimizer, memory, loss, features, settings):
+    """Callable that makes one step of a run, see `TensorFlow.steps`."""
+    steps = backend.steps(
+        *(model, optimizer, memory, loss),
         lambda **rows: tf.data.Dataset.from_tensors(features).repeat(),
-        *(training, make_step_counter(strategy), strategy),
+        *(settings, make_step_counter(backend.strategy)),
     )
     return lambda: steps.make(1)
 
@@ -226,58 +240,50 @@ def check_room(model, length):
 
 
 def fine_tuning_step(
-    model, batch_size, num_tokens, jit_compile, lora_rank=None, as_keras=False
+    model,
+    batch_size,
+    num_tokens,
+    lora_rank=None,
+    as_keras=False,
+    **options,
 ):
-    """Set up a step of AdamW on a classifier.
+    """Set up a step of `xlnet_tf.finetune` on a classifier.
 
     Args:
         model, batch_size, num_tokens: see `workload.batches`.
-        jit_compile: bool, whether XLA compiles the step.
         lora_rank: int, rank of adapters. Default None: train all weights.
         as_keras: bool, whether adapters are added to the kernel in each step,
             as in Keras. Default False.
+        **options: other settings of the run.
 
     Returns:
         callable, with the attribute `facts`, dict of str to int.
     """
-    classifier = XLNetTextClassifier(
-        XLNetBackbone(XLNetConfig(**model), seed=0), num_classes=2
-    )
-    if lora_rank:
-        classifier.enable_lora(lora_rank)
-    if as_keras:
-        AdaptableDense.call = keras.layers.Dense.call
-        AdaptableEinsumDense.call = keras.layers.EinsumDense.call
-    optimizer = AdamW(1e-5, global_clipnorm=1.0)
-    variables = classifier.trainable_variables
-    optimizer.build(variables)
-    token_ids, segment_ids = map(
-        tf.constant, batches.token_batch(model, batch_size, num_tokens)
-    )
-    features = {
-        "token_ids": token_ids,
-        "segment_ids": segment_ids,
-        "padding_mask": tf.ones_like(token_ids),
-    }
-    labels = tf.constant(batches.labels(batch_size))
-
-    @tf.function(jit_compile=jit_compile)
-    def step(features, labels):
-        with tf.GradientTape() as tape:
-            logits = classifier(features, training=True)
-            loss = tf.reduce_mean(
-                keras.ops.sparse_categorical_crossentropy(
-                    labels, logits, from_logits=True
-                )
-            )
-        optimizer.apply(
-            tape.gradient(loss, [v.value for v in variables]), variables
+    settings = FinetuningSettings(
+        strategy="one_device",
+        batch_size=batch_size,
+        steps=1000,
+        learning_rate=1e-5,
+        **options,
+    ).resolve(steps_per_epoch=100)
+    backend = make_backend(settings)
+    with backend.strategy.scope():
+        classifier = XLNetTextClassifier(
+            XLNetBackbone(XLNetConfig(**model), seed=0), num_classes=2
         )
-        return loss
-
-    def run():
-        return step(features, labels).numpy()
-
+        if lora_rank:
+            classifier.enable_lora(lora_rank)
+        if as_keras:
+            AdaptableDense.call = keras.layers.Dense.call
+            AdaptableEinsumDense.call = keras.layers.EinsumDense.call
+        optimizer = make_optimizer(classifier, settings)
+    run = _step(
+        *(backend, classifier, optimizer, None),
+        finetune.training_loss(task_kind("classification")(classifier)),
+        batches.task_batch("classification", model, batch_size, num_tokens),
+        settings,
+    )
+    variables = classifier.trainable_variables
     run.facts = {
         "trained_parameters": sum(math.prod(v.shape) for v in variables),
         "optimizer_bytes": sum(

@@ -15,6 +15,7 @@ PACKAGES = (
     "tensorflow",
     "tensorflow-text",
     "keras",
+    "jax",
     "tf_keras",
     "tf-models-official",
     "keras-hub",

@@ -68,21 +68,40 @@ def ours(factory, shape):
     return _with_and_without_xla(OURS, factory, shape)
 
 
+def ours_on_jax(factory, shape):
+    """Contender: this library on Keras' JAX backend."""
+    backend = {"KERAS_BACKEND": "jax"}
+    return Contender(f"{OURS}, JAX", OURS, factory, shape, environment=backend)
+
+
 def garden(factory, shape):
     """Make contenders of Model Garden, with and without XLA."""
     return _with_and_without_xla(GARDEN, factory, shape)
 
 
-def hugging_face(factory, shape):
-    """Make contenders of Hugging Face, compiled and not compiled."""
+def hugging_face(factory, shape, precision=None):
+    """Make contenders of Hugging Face, compiled and not compiled.
+
+    Args:
+        factory, shape: see `Contender`.
+        precision: "bfloat16" to multiply in it. None: float32.
+
+    Returns:
+        list of Contender.
+    """
+    options = {"precision": precision} if precision else {}
+    suffix = f", {precision}" if precision else ""
     return [
-        Contender(f"{HUGGING_FACE}, PyTorch", HUGGING_FACE, factory, shape),
         Contender(
-            f"{HUGGING_FACE}, torch.compile",
+            f"{HUGGING_FACE}, {label}{suffix}",
             HUGGING_FACE,
             factory,
-            {**shape, "compiled": True},
-        ),
+            {**shape, **options, **way},
+        )
+        for label, way in (
+            ("PyTorch", {}),
+            ("torch.compile", {"compiled": True}),
+        )
     ]
 
 

@@ -8,6 +8,7 @@ from benchmarks.measurements.measurement import garden
 from benchmarks.measurements.measurement import hugging_face
 from benchmarks.measurements.measurement import model_name
 from benchmarks.measurements.measurement import ours
+from benchmarks.measurements.measurement import ours_on_jax
 from benchmarks.workload import flops
 from benchmarks.workload.sizes import BASE
 from benchmarks.workload.sizes import SMALL
@@ -62,6 +63,7 @@ def training_step(sizes, memory_length):
                 {**shape, "jit_compile": True},
                 environment=_KEEPS_MEMORY,
             ),
+            ours_on_jax("ours:training_step", shape),
             *garden("model_garden:training_step", shape),
             Contender(
                 f"{GARDEN}, no XLA, freed memory kept",
@@ -71,6 +73,7 @@ def training_step(sizes, memory_length):
                 environment=_KEEPS_MEMORY,
             ),
             *hugging_face("hugging_face:training_step", shape),
+            *hugging_face("hugging_face:training_step", shape, "bfloat16"),
         ),
     )
 
@@ -172,7 +175,15 @@ def fine_tuning(sizes, batch_size, num_tokens):
         flops=flops.training_step_flops(**shape),
         contenders=(
             *ours("ours:fine_tuning_step", shape),
+            Contender(
+                f"{OURS}, XLA, bfloat16",
+                OURS,
+                "ours:fine_tuning_step",
+                {**shape, "jit_compile": True, "precision": "bfloat16"},
+            ),
+            ours_on_jax("ours:fine_tuning_step", shape),
             *garden("model_garden:fine_tuning_step", shape),
             *hugging_face("hugging_face:fine_tuning_step", shape),
+            *hugging_face("hugging_face:fine_tuning_step", shape, "bfloat16"),
         ),
     )

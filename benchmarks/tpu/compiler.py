@@ -5,6 +5,7 @@ import math
 import os
 import re
 import time
+import unittest.mock
 
 TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 # From a chip to bfloat16 operations per second, memory bandwidth in bytes per
@@ -87,43 +88,113 @@ def compile_for_tpu(text, topology="v5e"):
         (of all threads), `code_bytes`, `argument_bytes`, `temporary_bytes`,
         `flops` and `bytes_moved`.
     """
+    devices = _devices(topology)
+    import numpy as np
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+    from jax._src.lib import xla_client
+    from jaxlib.mlir import ir
+
+    text = of_newer_mlir(text)
+
+    def compiled():
+        with mlir.make_ir_context():
+            return compiler.backend_compile_and_load(
+                devices[0].client,
+                ir.Module.parse(text),
+                xla_client.DeviceList(tuple(devices[:1])),
+                compiler.get_compile_options(
+                    num_replicas=1,
+                    num_partitions=1,
+                    device_assignment=np.array([[0]]),
+                ),
+                [],
+            )
+
+    return _figures(compiled, lambda x: x.get_compiled_memory_stats())
+
+
+def compile_task_step(kind, config, training, features, topology="v5e"):
+    """Compile the step that `xlnet_tf.finetune` makes on one device of JAX.
+
+    Args:
+        kind: str, name of a TaskKind.
+        config: XLNetConfig or BertConfig.
+        training: FinetuningSettings, resolved.
+        features: dict of arrays, a batch.
+        topology: see `compile_for_tpu`.
+
+    Returns:
+        dict, see `compile_for_tpu`.
+    """
+    chips = _devices(topology)
+    import jax
+    import numpy as np
+
+    from xlnet_tf.model.backbones import make_backbone
+    from xlnet_tf.model.kernels import fused
+    from xlnet_tf.tasks import task_kind
+    from xlnet_tf.training import finetune
+    from xlnet_tf.training import on_jax
+    from xlnet_tf.training.update import make_optimizer
+
+    fused.COMPILE_FOR = None if topology == "cpu" else "tpu"
+    kind = task_kind(kind)
+    backbone = make_backbone(
+        config,
+        rematerialize=training.rematerialize,
+        attention_kernel=training.attention_kernel,
+        dtype=training.policy,
+    )
+    classes = {"num_classes": 2} if kind.name == "classification" else {}
+    model = kind.model_class(backbone, **classes)
+    optimizer = make_optimizer(model, training)
+    with unittest.mock.patch.object(jax, "devices", lambda: chips):
+        devices = on_jax.Devices(1)
+    loss = finetune.training_loss(kind(model))
+    step = on_jax.make_step(model, optimizer, loss, training, devices)
+    inputs = (
+        on_jax.values(model.trainable_variables),
+        on_jax.values(optimizer.variables),
+        on_jax.values(on_jax.untrained(model)),
+        features,
+        np.zeros([1, training.gradient_accumulation_steps, 2], np.int32),
+    )
+    lowered = step.lower(
+        *jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), inputs)
+    )
+    return _figures(lowered.compile, lambda x: x.memory_analysis())
+
+
+def _devices(topology):
+    """Devices of a topology, real ("cpu") or only known to the compiler."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
     # The lock for one process per TPU is unnecessary, because nothing runs on a
     # TPU here.
     os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
     import jax
-    import numpy as np
-    from jax._src import compiler
-    from jax._src.interpreters import mlir
-    from jax._src.lib import xla_client
     from jax.experimental import topologies
-    from jaxlib.mlir import ir
 
-    text = of_newer_mlir(text)
     if topology == "cpu":
-        devices = jax.devices()
-    else:
-        devices = topologies.get_topology_desc(
-            platform="tpu", topology_name=TOPOLOGIES[topology]
-        ).devices
+        return jax.devices()
+    return topologies.get_topology_desc(
+        platform="tpu", topology_name=TOPOLOGIES[topology]
+    ).devices
+
+
+def _figures(compiled, memory_of):
+    """dict of `compile_for_tpu`.
+
+    Args:
+        compiled: function without arguments that returns a program.
+        memory_of: function of the program that returns its memory.
+    """
     begun, cpu_begun = time.monotonic(), time.process_time()
-    with mlir.make_ir_context():
-        executable = compiler.backend_compile_and_load(
-            devices[0].client,
-            ir.Module.parse(text),
-            xla_client.DeviceList(tuple(devices[:1])),
-            compiler.get_compile_options(
-                num_replicas=1,
-                num_partitions=1,
-                device_assignment=np.array([[0]]),
-            ),
-            [],
-        )
+    executable = compiled()
     seconds = time.monotonic() - begun
     cpu_seconds = time.process_time() - cpu_begun
-    memory = executable.get_compiled_memory_stats()
-    cost = executable.cost_analysis()
+    memory, cost = memory_of(executable), executable.cost_analysis()
     return {
         "compile_seconds": seconds,
         "compile_cpu_seconds": cpu_seconds,

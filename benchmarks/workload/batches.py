@@ -127,3 +127,32 @@ def zero_memories(model, batch_size, memory_length):
 def labels(batch_size):
     """Make labels int32 [B] with two alternating classes."""
     return np.arange(batch_size, dtype=np.int32) % _CLASSES
+
+
+def task_batch(kind, model, batch_size, num_tokens):
+    """A batch as a fine-tuning run reads it.
+
+    Args:
+        kind: "classification" or "question_answering".
+
+    Returns:
+        dict of arrays.
+    """
+    token_ids, segment_ids = token_batch(model, batch_size, num_tokens)
+    ones = np.ones(batch_size, np.int32)
+    features = {
+        "token_ids": token_ids,
+        "segment_ids": segment_ids,
+        "padding_mask": np.ones_like(token_ids),
+        "row_weight": ones.astype(np.float32),
+    }
+    if kind == "classification":
+        return {**features, "label": labels(batch_size)}
+    return {
+        **features,
+        "answer_mask": np.ones_like(token_ids),
+        "class_index": (num_tokens - 1) * ones,
+        "start_position": num_tokens // 2 * ones,
+        "end_position": (num_tokens // 2 + 1) * ones,
+        "is_impossible": np.zeros(batch_size, np.float32),
+    }

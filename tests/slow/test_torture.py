@@ -9,6 +9,7 @@ import random
 import pytest
 
 from tests.support import killed_runs
+from tests.support.commands import python
 from tests.torture import damaged_checkpoints
 from tests.torture import full_disks
 from tests.torture import lost_workers
@@ -26,6 +27,18 @@ def test_a_killed_run_ends_as_if_nothing_had_been(tmp_path):
     """Of fine-tuning, exports and replicas `make torture` has the trials."""
     command = killed_runs.pretraining(tmp_path)
     check(killed_runs.killed_trials(command, 1, tmp_path, GENERATOR))
+
+
+def test_a_run_on_jax_that_is_killed_or_stopped_goes_on(tmp_path):
+    """Pretraining and fine-tuning, by the program of `make torture`."""
+    pytest.importorskip("jax", reason="jax is not installed")
+    done = python(
+        *("-m", "tests.torture", "--trials", "2", "--output", tmp_path),
+        *("--only", "killed_finetuning", "stopped_training"),
+        KERAS_BACKEND="jax",
+        JAX_PLATFORMS="cpu",
+    )
+    assert done.stdout.count(" min | 2 | 2 |") == 2
 
 
 def test_damaged_checkpoints_are_named(tmp_path):

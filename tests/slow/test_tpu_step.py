@@ -52,6 +52,23 @@ def test_the_base_step_in_one_kernel_fits_a_v5e():
     assert 0.38e12 < two["flops"] < 0.42e12
 
 
+@pytest.mark.parametrize("task", ["classification", "question_answering"])
+def test_a_fine_tuning_step_of_jax_fits_a_v5e(task):
+    """The step of `on_jax.make_step`: 8 rows of 512, bfloat16, two layers."""
+    report = compiled(
+        *("--task", task, "--config", "base", "--num-layers", "2"),
+        *("--batch-size", "8", "--attention-kernel", "fused"),
+    )
+    assert (report["task"], report["topology"]) == (task, "v5e")
+    assert report["memory_share"] < 0.05
+    # 0.15 and 0.18 GB; 4.5 and 4.9 GB, of them 1.6 and 1.8 to HBM.
+    assert report["temporary_bytes"] < 0.2e9
+    assert report["bytes_moved"] < 5.4e9
+    assert report["hbm_bytes"] < 2e9
+    assert report["operation_cycles"] < 9.8e6
+    assert 0.34e12 < report["flops"] < 0.4e12
+
+
 def test_a_causal_step_compiles_for_a_v6e():
     report = compiled(
         *("--config", "tiny", "--objective", "causal", "--num-layers", "1"),

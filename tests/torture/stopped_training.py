@@ -1,19 +1,29 @@
-"""A run that is stopped by SIGTERM at any moment resumes to what it would be.
+"""A run that is stopped by a signal at any moment resumes to what it would be.
 
-It ends with status 143 within the grace period, starting, tracing, computing,
-evaluating or saving; then the same command.
+By SIGTERM or Ctrl-C, pretraining or fine-tuning, it ends with the status of the
+signal within the grace period, starting, tracing, computing, evaluating or
+saving; then the same command.
 """
 
 import signal
 
 from tests.support import killed_runs
 
-TRIALS = 40
+TRIALS = 80
 
 
 def trials(count, directory, generator):
     """Trials of this kind of fault, see `tests/torture/__init__.py`."""
-    command = killed_runs.pretraining(directory / "input")
-    return killed_runs.killed_trials(
-        command, count, directory, generator, number=signal.SIGTERM
-    )
+    kinds = [
+        (make, number)
+        for make in (killed_runs.pretraining, killed_runs.finetuning)
+        for number in (signal.SIGTERM, signal.SIGINT)
+    ]
+    for place, (make, number) in enumerate(kinds):
+        share = count // len(kinds) + (place < count % len(kinds))
+        if share:
+            of_kind = directory / f"{make.__name__}-{number.name}"
+            command = make(of_kind / "input")
+            yield from killed_runs.killed_trials(
+                command, share, of_kind, generator, number=number
+            )

@@ -250,6 +250,11 @@ class Devices:
             donate_argnums=given_up,
         )
 
+    def summed(self, sums):
+        """Sums over the devices of a pytree, within `on_each`."""
+        # XLA would copy the sums of a single device.
+        return jax.lax.psum(sums, "rows") if len(self) > 1 else sums
+
     def divided(self, arrays):
         """Divide the rows of arrays, or of a dict of arrays, among devices."""
         return jax.device_put(arrays, NamedSharding(self._mesh, _ROWS))
@@ -473,7 +478,7 @@ def make_step(model, optimizer, loss, settings, devices):
             *sums, memory = gradients(weights, others, of_part, seeds[0, part])
             memories.append(memory)
             totals = jax.tree.map(jnp.add, totals, sums) if totals else sums
-        gradient, metrics, weight = jax.lax.psum(totals, "rows")
+        gradient, metrics, weight = devices.summed(totals)
         weights, moments, report = _updated(
             *(weights, moments, gradient, metrics, weight, optimizer, settings)
         )
@@ -556,7 +561,7 @@ def make_evaluation(model, loss, devices):
     def step(weights, features):
         with scope_of(variables, weights):
             _, (metrics, weight, memory) = _sums(loss, features)
-        return memory, jax.lax.psum((metrics, weight), "rows")
+        return memory, devices.summed((metrics, weight))
 
     return devices.on_each(step, (False, True), (True, False))
 
