@@ -23,7 +23,7 @@ from tests.support.run_fixtures import write_records
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="jax is not installed"
 )
-STEPS = 20
+STEPS = 40
 _SECONDS = 60  # that a worker may take to end once another is lost
 _LIMIT = 300
 
@@ -129,7 +129,7 @@ def pretraining(tmp_path_factory):
     configs = write_configs(
         directory,
         {"hidden_dim": 32},
-        evaluation_interval=10,
+        evaluation_interval=20,
         gradient_accumulation_steps=2,
     )
     command = ["xlnet_tf.train", "--records", records, *configs]
@@ -191,20 +191,27 @@ def test_two_workers_finetune_as_one(tmp_path):
         assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "lost, number",
-    [(0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGSTOP)],
-)
-def test_a_lost_worker_ends_the_other(pretraining, tmp_path, lost, number):
-    """With a line; together they go on to the bit."""
+def test_a_lost_worker_ends_the_other_and_they_go_on(pretraining, tmp_path):
+    """To the bit, also after SIGTERM to one of them."""
     directory, command = pretraining
     argv = [*command, "--output", tmp_path / "run"]
+    for step, lost, number in (
+        (4, 0, signal.SIGKILL),
+        (12, 1, signal.SIGKILL),
+        (22, 1, signal.SIGSTOP),
+    ):
+        with workers(tmp_path, argv) as both:
+            wait_for_step(tmp_path / "run", step)
+            both[lost].signal(number)
+            error = both[1 - lost].error(_SECONDS)
+        assert error.startswith("error: a worker stopped answering")
+        assert "go on from the last checkpoint. JAX says: " in error
     with workers(tmp_path, argv) as both:
-        wait_for_step(tmp_path / "run", 4)
-        both[lost].signal(number)
-        error = both[1 - lost].error(_SECONDS)
-    assert error.startswith("error: a worker stopped answering")
-    assert "go on from the last checkpoint. JAX says: " in error
+        wait_for_step(tmp_path / "run", 30)
+        both[1].signal(signal.SIGTERM)
+        assert [process.status(_SECONDS) for process in both] == [143, 143]
+        said = [process.said[1].splitlines()[-1] for process in both]
+    assert said[0] == said[1] and said[0].startswith("stopped at step ")
     said = finish(tmp_path, argv)
     assert "resume    from" in said[0][0]
     assert_equal(end_of(tmp_path), end_of(directory / "two"))
@@ -215,19 +222,6 @@ def wait_for_step(run, step):
     while not (file.exists() and f'"step": {step},' in file.read_text()):
         assert time.monotonic() - begun < _LIMIT
         time.sleep(0.01)
-
-
-def test_sigterm_to_one_stops_both_at_a_step(pretraining, tmp_path):
-    directory, command = pretraining
-    argv = [*command, "--output", tmp_path / "run"]
-    with workers(tmp_path, argv) as both:
-        wait_for_step(tmp_path / "run", 4)
-        both[1].signal(signal.SIGTERM)
-        assert [process.status(_SECONDS) for process in both] == [143, 143]
-        said = [process.said[1].splitlines()[-1] for process in both]
-    assert said[0] == said[1] and said[0].startswith("stopped at step ")
-    finish(tmp_path, argv)
-    assert_equal(end_of(tmp_path), end_of(directory / "two"))
 
 
 def test_workers_that_do_not_fit_are_refused(pretraining, tmp_path):

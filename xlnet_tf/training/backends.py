@@ -57,7 +57,7 @@ def make_backend(settings):
         return Jax(settings)
     from xlnet_tf.training.on_tensorflow import TensorFlow
 
-    if settings.coordinator:
+    if settings.coordinator is not None:
         raise ValueError(
             "--coordinator is for Keras' JAX backend: set KERAS_BACKEND=jax, "
             "or list the workers in TF_CONFIG, with --strategy multi_worker. "

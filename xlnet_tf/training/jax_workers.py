@@ -57,7 +57,7 @@ def are_several(settings):
     Args:
         settings: PretrainingSettings or FinetuningSettings.
     """
-    if settings.coordinator or settings.strategy == "multi_worker":
+    if settings.coordinator is not None or settings.strategy == "multi_worker":
         return True
     hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "").count(",")
     if os.environ.get("TPU_PROCESS_BOUNDS") == "1,1,1":
@@ -82,7 +82,7 @@ def join(settings):
     if jax.distributed.is_initialized():
         return
     given = settings.coordinator
-    if given and not is_address(given):
+    if given is not None and not is_address(given):
         raise ValueError(
             "`coordinator` must be an address of the form HOST:PORT. "
             f"Received: coordinator={shown(given)}."

@@ -35,6 +35,7 @@ from xlnet_tf.training.step import LoopReport
 from xlnet_tf.training.step import StepResult
 from xlnet_tf.training.step import most_skipped
 
+_OF_ONE_PROCESS = ("one_device", "mirrored")
 _ROWS, _ALL = PartitionSpec("rows"), PartitionSpec()
 _MEMORY = ("memories", "memory_mask")
 
@@ -115,7 +116,12 @@ class Jax:
         if jax_workers.are_several(settings):
             jax_workers.join(settings)
         _check_platform(settings)
-        self.devices = Devices(1 if settings.strategy == "one_device" else None)
+        devices = jax.devices()
+        if settings.strategy in _OF_ONE_PROCESS:
+            devices = jax.local_devices()
+        if settings.strategy == "one_device":
+            devices = devices[:1]
+        self.devices = Devices(devices)
         # TensorFlow only reads the data and writes the files here.
         self.strategy = tf.distribute.OneDeviceStrategy("CPU:0")
         if self.devices.workers > 1:
@@ -193,7 +199,8 @@ def _refuse(settings):
             "alone. Unset it, and give --coordinator, --num-workers and "
             "--worker-index, or set KERAS_BACKEND=tensorflow."
         )
-    if settings.coordinator and settings.strategy in ("one_device", "mirrored"):
+    is_alone = settings.strategy in _OF_ONE_PROCESS
+    if is_alone and settings.coordinator is not None:
         raise ValueError(
             f"--strategy {settings.strategy} has no other workers: leave "
             "--coordinator out, or give --strategy multi_worker."
@@ -239,20 +246,19 @@ class Devices:
     process has successive rows.
 
     Args:
-        count: int, number of devices, all of this process; or None for all.
+        devices: list of jax.Device.
 
     Attributes:
-        devices: list of jax.Device.
+        devices: the same, in the order of the rows.
         workers: int, processes that have these devices.
+        own: range, the places of this process's devices.
 
     Raises:
         ValueError: if processes have different numbers of devices.
     """
 
-    def __init__(self, count=None):
-        devices = jax.devices() if count is None else jax.local_devices()
+    def __init__(self, devices):
         self.devices = sorted(devices, key=lambda x: (x.process_index, x.id))
-        self.devices = self.devices[:count]
         self._mesh = Mesh(np.array(self.devices), ("rows",))
         counts = collections.Counter(x.process_index for x in self.devices)
         self.workers = len(counts)
@@ -261,11 +267,9 @@ class Devices:
                 "each worker must have the same number of devices. Received: "
                 f"{', '.join(map(str, counts.values()))}."
             )
-        # Those of this process, among all.
-        first = len(self) // self.workers * jax.process_index()
-        self.own = range(len(self))
-        if self.workers > 1:
-            self.own = range(first, first + counts[jax.process_index()])
+        places = [x.process_index for x in self.devices]
+        first = places.index(jax.process_index())
+        self.own = range(first, first + counts[jax.process_index()])
 
     def __len__(self):
         return len(self.devices)

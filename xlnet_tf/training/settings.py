@@ -214,7 +214,7 @@ class Compute(RunSettings):
                 "`coordinator`, `num_workers` and `worker_index` go together. "
                 f"Received: {given}."
             )
-        if self.coordinator and self.worker_index >= self.num_workers:
+        if (self.worker_index or 0) >= (self.num_workers or 1):
             raise ValueError(
                 "`worker_index` must be from 0 to `num_workers` - 1. "
                 f"Received: {given}."
