@@ -35,6 +35,7 @@ _LOST = (
 _CONNECTION = re.compile(
     r"gloo|nccl|UNAVAILABLE|DEADLINE_EXCEEDED|connection", re.IGNORECASE
 )
+_has_joined = False
 # Passes on what libraries write; a stack trace of JAX becomes one line.
 _BESIDE = """\
 import sys
@@ -76,9 +77,21 @@ def join(settings):
         settings: PretrainingSettings or FinetuningSettings.
 
     Raises:
-        ValueError: if the address is wrong, or there is none.
+        ValueError: if the address is wrong, there is none, or JAX is too old.
         RuntimeError: if the workers do not meet there.
     """
+    global _has_joined
+    timeouts = {
+        "initialization_timeout": int(settings.worker_timeout) + 60,
+        "heartbeat_timeout_seconds": _HEARTBEAT,
+        "shutdown_timeout_seconds": _DAY,
+    }
+    known = inspect.signature(jax.distributed.initialize).parameters
+    if not timeouts.keys() <= known.keys():  # the last JAX for Python 3.10
+        raise ValueError(
+            "several workers need a newer JAX, for Python 3.11 or newer, or "
+            f"KERAS_BACKEND=tensorflow. Received: jax {jax.__version__}."
+        )
     if jax.distributed.is_initialized():
         return
     given = settings.coordinator
@@ -91,17 +104,9 @@ def join(settings):
     seconds = settings.worker_timeout
     _pass_on_output()
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    if hasattr(jax.config, "jax_enable_preemption_service"):
-        # It would take SIGTERM, which stops a run with a checkpoint.
-        jax.config.update("jax_enable_preemption_service", False)
-    timeouts = {
-        "initialization_timeout": int(seconds) + 60,  # after the deadline
-        "heartbeat_timeout_seconds": _HEARTBEAT,
-        "shutdown_timeout_seconds": _DAY,
-    }
-    # JAX 0.6, for Python 3.10, has only the first.
-    known = inspect.signature(jax.distributed.initialize).parameters
-    timeouts = {k: v for k, v in timeouts.items() if k in known}
+    # It would take SIGTERM, which stops a run with a checkpoint.
+    jax.config.update("jax_enable_preemption_service", False)
+    _has_joined = True
     note = threading.Timer(
         _WAIT,
         command_line.print_notes,
@@ -151,7 +156,7 @@ def together():
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
-        if not jax.distributed.is_initialized():
+        if not _has_joined:
             raise
         status = 1
         if isinstance(error, KeyboardInterrupt):

@@ -42,7 +42,12 @@ def test_workers_meet_where_they_are_told_or_where_jax_finds(monkeypatch):
 
     calls, error = [], None
 
-    def initialize(*address, initialization_timeout):
+    def initialize(
+        *address,
+        initialization_timeout,
+        heartbeat_timeout_seconds,
+        shutdown_timeout_seconds,
+    ):
         calls.append((address, initialization_timeout))
         if error:
             raise error
@@ -53,6 +58,7 @@ def test_workers_meet_where_they_are_told_or_where_jax_finds(monkeypatch):
 
     monkeypatch.setattr("jax.distributed.initialize", initialize)
     monkeypatch.setattr("jax.config.update", lambda *_: None)
+    monkeypatch.setattr(jax_workers, "_has_joined", False)
     monkeypatch.setattr(jax_workers, "_pass_on_output", lambda: None)
     monkeypatch.setattr(jax_workers, "deadline", deadline)
     settings = FinetuningSettings(**WORKER, worker_timeout=90)
@@ -69,6 +75,9 @@ def test_workers_meet_where_they_are_told_or_where_jax_finds(monkeypatch):
         with pytest.raises(type(error), match=message):
             jax_workers.join(given)
     assert calls[-1][0] == (None, None, None)
+    monkeypatch.setattr("jax.distributed.initialize", lambda address: None)
+    with pytest.raises(ValueError, match="newer JAX, .*3.11.*Received: jax "):
+        jax_workers.join(found)
 
 
 def test_when_a_run_has_several_workers(monkeypatch):
