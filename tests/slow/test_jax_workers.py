@@ -35,9 +35,10 @@ class Process:
         place: path, directory of the files.
         argv: module and options.
         devices: int, of the CPU.
+        **environment: further variables.
     """
 
-    def __init__(self, place, argv, devices):
+    def __init__(self, place, argv, devices, **environment):
         place.mkdir(parents=True, exist_ok=True)
         self._files = [place / name for name in ("stdout", "stderr")]
         count = f" --xla_force_host_platform_device_count={devices}"
@@ -52,6 +53,7 @@ class Process:
                     "JAX_PLATFORMS": "cpu",
                     "XLA_FLAGS": os.environ.get("XLA_FLAGS", "") + count,
                     "TF_CPP_MIN_LOG_LEVEL": "3",
+                    **environment,
                 },
                 stdout=out,
                 stderr=error,
@@ -106,12 +108,38 @@ def workers(place, argv, more=((), ())):
         ]
 
 
-def finish(place, argv):
-    """Run both workers to the end; returns the output of each."""
-    with workers(place, argv) as both:
+@contextlib.contextmanager
+def tasks_of_slurm(place, argv):
+    """Context of two processes with the variables of a Slurm step."""
+    # JAX takes the port from the number of the job.
+    job = os.getpid() * 4096 + free_ports(1)[0] % 4096
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                Process(
+                    place / f"worker-{index}",
+                    argv,
+                    devices=2,
+                    SLURM_JOB_ID=str(job),
+                    SLURM_STEP_NODELIST="localhost",
+                    SLURM_NTASKS="2",
+                    SLURM_PROCID=str(index),
+                    SLURM_LOCALID=str(index),
+                )
+            )
+            for index in range(2)
+        ]
+
+
+def finish(place, argv, start=workers):
+    """Run both workers to the end; returns the output of worker 0."""
+    with start(place, argv) as both:
         for process in both:
             assert process.status() == 0, process.said
-        return [process.said for process in both]
+        said = [process.said for process in both]
+    # Only the chief reports.
+    assert said[1][0] == "" and "step" not in said[1][1]
+    return said[0][0]
 
 
 def lines(run):
@@ -135,9 +163,8 @@ def pretraining(tmp_path_factory):
     command = ["xlnet_tf.train", "--records", records, *configs]
     command += ["--steps", STEPS, "--batch-size", 8]
     said = finish(directory, [*command, "--output", directory / "two/run"])
-    assert "JAX, 4 device(s) of CPU in 2 workers" in said[0][0]
-    assert "= 4 replica(s) x 2 part(s) x 1" in said[0][0]
-    assert said[1] == ("", "")  # only the chief reports
+    assert "JAX, 4 device(s) of CPU in 2 workers" in said
+    assert "= 4 replica(s) x 2 part(s) x 1" in said
     return directory, command
 
 
@@ -165,7 +192,7 @@ def test_two_workers_pretrain_as_one(pretraining):
         np.testing.assert_allclose(parts, rows, atol=1e-4)
 
 
-def test_two_workers_finetune_as_one(tmp_path):
+def test_two_workers_of_slurm_finetune_as_one(tmp_path):
     preset = finetuning_fixtures.write_preset(tmp_path / "preset")
     data = finetuning_fixtures.write_task(tmp_path / "data", "classification")
     training = finetuning_fixtures.write_training(tmp_path)
@@ -176,8 +203,8 @@ def test_two_workers_finetune_as_one(tmp_path):
     argv = [*command, "--output", one]
     with Process(tmp_path, argv, devices=4) as process:
         assert process.status() == 0, process.said
-    said = finish(tmp_path, [*command, "--output", two])
-    assert "wrote" in said[0][0] and said[1] == ("", "")
+    said = finish(tmp_path, [*command, "--output", two], tasks_of_slurm)
+    assert "in 2 workers" in said and "wrote" in said
     for found, expected in zip(lines(two), lines(one), strict=True):
         assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
     names = [
@@ -212,8 +239,7 @@ def test_a_lost_worker_ends_the_other_and_they_go_on(pretraining, tmp_path):
         assert [process.status(_SECONDS) for process in both] == [143, 143]
         said = [process.said[1].splitlines()[-1] for process in both]
     assert said[0] == said[1] and said[0].startswith("stopped at step ")
-    said = finish(tmp_path, argv)
-    assert "resume    from" in said[0][0]
+    assert "resume    from" in finish(tmp_path, argv)
     assert_equal(end_of(tmp_path), end_of(directory / "two"))
 
 
