@@ -68,6 +68,11 @@ class Process:
         self._process.wait()
 
     @property
+    def runs(self):
+        """bool."""
+        return self._process.poll() is None
+
+    @property
     def said(self):
         """(standard output, standard error), strs."""
         return tuple(x.read_text() for x in self._files)
@@ -228,13 +233,13 @@ def test_a_lost_worker_ends_the_other_and_they_go_on(pretraining, tmp_path):
         (22, 1, signal.SIGSTOP),
     ):
         with workers(tmp_path, argv) as both:
-            wait_for_step(tmp_path / "run", step)
+            wait_for_step(both, tmp_path / "run", step)
             both[lost].signal(number)
             error = both[1 - lost].error(_SECONDS)
         assert error.startswith("error: a worker stopped answering")
         assert "go on from the last checkpoint. JAX says: " in error
     with workers(tmp_path, argv) as both:
-        wait_for_step(tmp_path / "run", 30)
+        wait_for_step(both, tmp_path / "run", 30)
         both[1].signal(signal.SIGTERM)
         assert [process.status(_SECONDS) for process in both] == [143, 143]
         said = [process.said[1].splitlines()[-1] for process in both]
@@ -243,10 +248,12 @@ def test_a_lost_worker_ends_the_other_and_they_go_on(pretraining, tmp_path):
     assert_equal(end_of(tmp_path), end_of(directory / "two"))
 
 
-def wait_for_step(run, step):
+def wait_for_step(processes, run, step):
     begun, file = time.monotonic(), run / "metrics.jsonl"
     while not (file.exists() and f'"step": {step},' in file.read_text()):
-        assert time.monotonic() - begun < _LIMIT
+        is_late = time.monotonic() - begun > _LIMIT
+        has_ended = any(not process.runs for process in processes)
+        assert not (is_late or has_ended), [x.said for x in processes]
         time.sleep(0.01)
 
 
