@@ -134,7 +134,7 @@ def main(argv=None):
     keep_programs(settings.compilation_cache)
     check_backend("fine-tuning")
     from data_pipeline.base.models import RESULTS_FILE
-    from xlnet_tf.training.backends import make_backend
+    from xlnet_tf.training.backends import opened_backend
     from xlnet_tf.training.directory import first_begun
     from xlnet_tf.training.finetune import finetune
     from xlnet_tf.training.results.summary import write_summary
@@ -150,15 +150,15 @@ def main(argv=None):
             for seed in range(settings.seed, settings.seed + settings.seeds)
         ]
     earlier = first_begun([run.output for run in runs], RESULTS_FILE)
-    with command_line.warnings_in_a_line():
-        backend = make_backend(settings)
-        data = _read(settings, earlier)
     all_results = []
-    for run in runs:
-        status, results = finetune(run, backend, data, begun)
-        if status:
-            return status
-        all_results.append(results)
+    with opened_backend(settings) as backend:
+        with command_line.warnings_in_a_line():
+            data = _read(settings, earlier)
+        for run in runs:
+            status, results = finetune(run, backend, data, begun)
+            if status:
+                return status
+            all_results.append(results)
     # Only the chief has results; other workers have None.
     if settings.seeds is not None and all_results[0] is not None:
         write_summary(settings.output, all_results, command_line.print_lines)

@@ -142,12 +142,11 @@ def main(argv=None):
     begun = time.monotonic()  # --time-limit counts from here
     keep_programs(settings.compilation_cache)
     check_backend("pretraining")
-    from xlnet_tf.training.backends import make_backend
+    from xlnet_tf.training.backends import opened_backend
     from xlnet_tf.training.pretrain import pretrain
 
-    with command_line.warnings_in_a_line():
-        backend = make_backend(settings)
-    return pretrain(settings, backend, export, begun)
+    with opened_backend(settings) as backend:
+        return pretrain(settings, backend, export, begun)
 
 
 def export(model, tokenizer, directory, sequence_length):

@@ -54,7 +54,7 @@ PATHS = {
 # Other options of text, which a new one must stand beside if it is no path.
 NO_PATHS = """
 --attention-kernel --backbone --before --blocks --checkpoint-time-interval
---class-weights --columns --data-service --decay --encoding --head
+--class-weights --columns --coordinator --data-service --decay --encoding --head
 --layer-decay-on --log-to --long-documents --masked-unit --memory --metric
 --name --objective --on-not-finite --order --pieces --precision --prompt
 --pseudo-masked-losses --runner --runtime --set --shard-size --signature

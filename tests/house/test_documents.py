@@ -54,6 +54,8 @@ def test_options_named_exist():
         "--strict",  # twine
         "--local-dir",  # hf
         "--rm",  # docker
+        "--worker",  # gcloud
+        "--command",
         "--tf_xla_persistent_cache_directory",
         "--direct_num_workers",
         "--direct_running_mode",

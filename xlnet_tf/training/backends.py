@@ -1,9 +1,11 @@
 """Backend of a run, which computes its steps with TensorFlow or JAX."""
 
+import contextlib
 import dataclasses
 
 import keras
 
+from data_pipeline.base.command_line import warnings_in_a_line
 from xlnet_tf.training import devices
 
 
@@ -18,6 +20,22 @@ def with_precision(settings, backend):
         return settings
     precision = "bfloat16" if backend.multiplies_bfloat16 else "float32"
     return dataclasses.replace(settings, precision=precision)
+
+
+@contextlib.contextmanager
+def opened_backend(settings):
+    """Context of the backend of a command, see `make_backend`.
+
+    A worker that fails in it does not let the others wait.
+    """
+    with contextlib.ExitStack() as stack:
+        if keras.backend.backend() == "jax":
+            from xlnet_tf.training.jax_workers import together
+
+            stack.enter_context(together())
+        with warnings_in_a_line():
+            backend = make_backend(settings)
+        yield backend
 
 
 def make_backend(settings):
@@ -39,6 +57,12 @@ def make_backend(settings):
         return Jax(settings)
     from xlnet_tf.training.on_tensorflow import TensorFlow
 
+    if settings.coordinator is not None:
+        raise ValueError(
+            "--coordinator is for Keras' JAX backend: set KERAS_BACKEND=jax, "
+            "or list the workers in TF_CONFIG, with --strategy multi_worker. "
+            f"Received: --coordinator {settings.coordinator}."
+        )
     return TensorFlow(
         devices.make_strategy(
             settings.strategy, settings.tpu, settings.worker_timeout

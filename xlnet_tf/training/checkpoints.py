@@ -155,6 +155,9 @@ class Checkpoints:
             self._make_way(step)
         wait_for_peers(self._strategy)
         self._memory_rows.save(step)
+        # An index means that the memory of all workers is there: if one is lost
+        # now, all go on from the checkpoint before.
+        wait_for_peers(self._strategy)
         if self._is_chief:
             prefix = str(self._directory / f"ckpt-{step}")
         else:

@@ -6,6 +6,7 @@ No other file distinguishes the strategies of TPUs, GPUs and CPUs.
 import contextlib
 import faulthandler
 import functools
+import json
 import os
 import pathlib
 import re
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import threading
 import warnings
+import zlib
 
 import tensorflow as tf
 
@@ -84,6 +86,32 @@ def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
             )
         return tf.distribute.MirroredStrategy(devices)
     return tf.distribute.OneDeviceStrategy(_replica_devices()[0])
+
+
+class JaxWorker(tf.distribute.OneDeviceStrategy):
+    """Data and files of one of several workers on Keras' JAX backend.
+
+    Args:
+        index, count: ints, index of this worker and number of all workers.
+        gather: function from a float to an array [count], all workers' values.
+    """
+
+    def __init__(self, index, count, gather):
+        super().__init__("CPU:0")
+        self.gather_value = gather
+        self._count = count
+        self._resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({}), task_type="worker", task_id=index
+        )
+
+    @property
+    def num_replicas_in_sync(self):
+        # Each worker reads its rows and divides them among its devices.
+        return self._count
+
+    @property
+    def cluster_resolver(self):
+        return self._resolver
 
 
 def is_one_device(strategy):
@@ -167,7 +195,8 @@ def make_step_counter(strategy):
 
 def has_peers(strategy):
     """Whether several processes train together."""
-    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    several = (tf.distribute.MultiWorkerMirroredStrategy, JaxWorker)
+    return isinstance(strategy, several)
 
 
 def worker_index(strategy):
@@ -208,8 +237,36 @@ def largest_and_smallest(strategy, value):
     if not has_peers(strategy):
         return float(value), float(value)
 
-    values = _gathered(strategy)(tf.constant([value], tf.float32)).numpy()
+    if isinstance(strategy, JaxWorker):
+        values = strategy.gather_value(value)
+    else:
+        gathered = _gathered(strategy)
+        values = gathered(tf.constant([value], tf.float32)).numpy()
     return float(values.max()), float(values.min())
+
+
+def differing(strategy, values):
+    """Names of the values that differ between processes.
+
+    Args:
+        strategy: tf.distribute.Strategy.
+        values: dict from names to JSON values of this process.
+
+    Returns:
+        list of str, the same in each process.
+    """
+
+    def differs(value):
+        digest = zlib.crc32(json.dumps(value, sort_keys=True).encode())
+        # 24 bits, exact in float32.
+        largest, smallest = largest_and_smallest(strategy, digest >> 8)
+        return largest != smallest
+
+    if not differs(values):
+        return []
+    if differs(sorted(values)):
+        return ["command"]
+    return [name for name in sorted(values) if differs(values[name])]
 
 
 def holds_anywhere(strategy, condition):
@@ -352,7 +409,7 @@ def _check_tf_config():
     if not (is_worker and kind == "worker"):
         raise _wrong_tf_config()
     for address in workers:
-        if not _is_address(address):
+        if not is_address(address):
             raise ValueError(
                 "TF_CONFIG: `cluster.worker` must have addresses of the form "
                 f"HOST:PORT. Received: {shown(address)}."
@@ -365,7 +422,7 @@ def _check_tf_config():
             )
 
 
-def _is_address(address):
+def is_address(address):
     """Whether a value is the HOST:PORT of a worker."""
     if not isinstance(address, str):
         return False

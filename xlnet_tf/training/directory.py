@@ -30,6 +30,7 @@ from xlnet_tf.training.checkpoints import CHECKPOINTS
 from xlnet_tf.training.checkpoints import has_steps
 from xlnet_tf.training.checkpoints import remove_leftovers
 from xlnet_tf.training.checkpoints import steps_of
+from xlnet_tf.training.devices import differing
 
 
 @contextlib.contextmanager
@@ -134,9 +135,10 @@ def claim_identity(run, identity, kind):
     Raises:
         ValueError: if the directory contains another run; the message names
             every difference. Also if a file is damaged or has another version
-            of the format.
+            of the format, or if the workers differ.
     """
     directory, settings = run.output, run.settings
+    _check_workers_agree(run, identity)
     has_run = (directory / RUN_FILE).is_file()
     if has_run and has_progress(directory, kind.result_file):
         if run.is_chief:  # the chief writes them next
@@ -156,6 +158,18 @@ def claim_identity(run, identity, kind):
         run_values = {FORMAT_VERSION: RUN_VERSION, **identity}
         values = {RUN_FILE: run_values, TRAINING_FILE: settings.stored()}
         write_listed(directory, values)
+
+
+def _check_workers_agree(run, identity):
+    """Refuse workers of different runs, which would wait for one another."""
+    values = {**identity, **identity["training"], "output": str(run.output)}
+    del values["training"]
+    names = differing(run.backend.strategy, values)
+    if names:
+        raise ValueError(
+            f"the workers have other values of {', '.join(names)}: start all "
+            "of them with the same options and files."
+        )
 
 
 # Message for the entry `backend`. Only the backend that wrote a checkpoint can

@@ -8,6 +8,8 @@ the rows of one device.
 Shapes: B rows of the whole batch.
 """
 
+import collections
+import functools
 import io
 import math
 import time
@@ -17,19 +19,23 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 import tensorflow as tf
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 
 from data_pipeline.base.progress import track
+from xlnet_tf.training import jax_workers
 from xlnet_tf.training.checkpoints import MemoryRows
+from xlnet_tf.training.devices import JaxWorker
+from xlnet_tf.training.devices import is_chief
 from xlnet_tf.training.devices import names_several_workers
 from xlnet_tf.training.on_tensorflow import make_memory
 from xlnet_tf.training.step import LoopReport
 from xlnet_tf.training.step import StepResult
 from xlnet_tf.training.step import most_skipped
 
-_STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
+_OF_ONE_PROCESS = ("one_device", "mirrored")
 _ROWS, _ALL = PartitionSpec("rows"), PartitionSpec()
 _MEMORY = ("memories", "memory_mask")
 
@@ -68,10 +74,7 @@ class Variables(tf.train.experimental.PythonState):
 
 
 class JaxMemoryRows(MemoryRows):
-    """Files with the rows of memory; this process has all rows."""
-
-    def _row_range(self):
-        return 0, self._memory.batch_size
+    """Files with the rows of memory of this process's devices."""
 
     def _arrays(self):
         return {
@@ -101,7 +104,6 @@ class Jax:
         ValueError: if JAX does not support the settings here.
     """
 
-    is_chief = True
     memory_rows = JaxMemoryRows
     multiplies_bfloat16 = False  # XLA does not use the CPU's instructions
 
@@ -111,17 +113,32 @@ class Jax:
             jax.config.update(
                 "jax_compilation_cache_dir", settings.compilation_cache
             )
+        if jax_workers.are_several(settings):
+            jax_workers.join(settings)
+        _check_platform(settings)
+        devices = jax.devices()
+        if settings.strategy in _OF_ONE_PROCESS:
+            devices = jax.local_devices()
+        if settings.strategy == "one_device":
+            devices = devices[:1]
+        self.devices = Devices(devices)
         # TensorFlow only reads the data and writes the files here.
         self.strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-        one = settings.strategy == "one_device"
-        self.devices = Devices(1 if one else None)
+        if self.devices.workers > 1:
+            self.strategy = JaxWorker(
+                jax.process_index(), self.devices.workers, _of_all_workers
+            )
+        self.is_chief = is_chief(self.strategy)
         self.num_replicas = len(self.devices)
         self.has_tpu = self.devices.devices[0].platform == "tpu"
 
     def describe(self):
         """Return a line of text about the devices."""
         kind = self.devices.devices[0].platform.upper()
-        return f"JAX, {len(self.devices)} device(s) of {kind}"
+        several = ""
+        if self.devices.workers > 1:
+            several = f" in {self.devices.workers} workers"
+        return f"JAX, {len(self.devices)} device(s) of {kind}{several}"
 
     def tracked(self, model, optimizer):
         """Return the parts of model and optimizer for a checkpoint, dict."""
@@ -142,12 +159,12 @@ class Jax:
     def evaluation(self, model, loss, batches, settings):
         """Make the evaluation; see the class MeanLoss."""
         memory = make_memory(model, settings, self.strategy)
+        batches = functools.partial(self.devices.read, batches, settings)
         return MeanLoss(model, memory, loss, batches, self.devices)
 
     def distributed(self, batches, settings):
-        """Return the whole batches of a run; see `predictor`."""
-        settings.replica_batch_size(self.num_replicas)
-        return batches()
+        """Return this worker's rows of the batches; see `predictor`."""
+        return self.devices.read(batches, settings)
 
     def predictor(self, function, model):
         """Compile the predictions for a batch; see `TensorFlow.predictor`."""
@@ -163,29 +180,30 @@ class Jax:
             features = {name: x.numpy() for name, x in features.items()}
             weights = devices.copied(values(variables))
             (outputs,) = compiled(weights, devices.divided(features))
-            return {name: np.asarray(x) for name, x in outputs.items()}
+            return devices.gathered(outputs)
 
         return predict
 
 
+def _of_all_workers(value):
+    """Array of the values of a number at all workers."""
+    return multihost_utils.process_allgather(np.float32(value))
+
+
 def _refuse(settings):
     """Refuse settings that only TensorFlow's trainer supports."""
-    if settings.strategy not in _STRATEGIES:
+    may_be_several = settings.strategy in ("auto", "multi_worker")
+    if may_be_several and names_several_workers():
         raise ValueError(
-            f"on Keras' JAX backend --strategy is one of "
-            f"{', '.join(_STRATEGIES)}; several workers train with "
-            f"KERAS_BACKEND=tensorflow. Received: {settings.strategy}."
+            "the variable TF_CONFIG names several workers, for TensorFlow "
+            "alone. Unset it, and give --coordinator, --num-workers and "
+            "--worker-index, or set KERAS_BACKEND=tensorflow."
         )
-    platform = jax.devices()[0].platform
-    if settings.strategy == "tpu" and platform != "tpu":
+    is_alone = settings.strategy in _OF_ONE_PROCESS
+    if is_alone and settings.coordinator is not None:
         raise ValueError(
-            f"JAX finds no TPU, but a {platform.upper()}. On a TPU VM, install "
-            "jax[tpu]; without a TPU use --strategy auto."
-        )
-    if settings.strategy == "auto" and names_several_workers():
-        raise ValueError(
-            "the variable TF_CONFIG names several workers, and training on JAX "
-            "is of one process. Unset it, or set KERAS_BACKEND=tensorflow."
+            f"--strategy {settings.strategy} has no other workers: leave "
+            "--coordinator out, or give --strategy multi_worker."
         )
     for name, is_given, instead in (
         (
@@ -211,16 +229,47 @@ def _refuse(settings):
             )
 
 
+def _check_platform(settings):
+    """Refuse the strategy "tpu" without a TPU."""
+    platform = jax.devices()[0].platform
+    if settings.strategy == "tpu" and platform != "tpu":
+        raise ValueError(
+            f"JAX finds no TPU, but a {platform.upper()}. On a TPU VM, install "
+            "jax[tpu]; without a TPU use --strategy auto."
+        )
+
+
 class Devices:
-    """The JAX devices of a run.
+    """The JAX devices of a run, in all its processes.
+
+    The rows of a batch are divided among the devices in order, so that each
+    process has successive rows.
 
     Args:
-        count: int, number of devices, or None for all.
+        devices: list of jax.Device.
+
+    Attributes:
+        devices: the same, in the order of the rows.
+        workers: int, processes that have these devices.
+        own: range, the places of this process's devices.
+
+    Raises:
+        ValueError: if processes have different numbers of devices.
     """
 
-    def __init__(self, count=None):
-        self.devices = jax.devices()[:count]
+    def __init__(self, devices):
+        self.devices = sorted(devices, key=lambda x: (x.process_index, x.id))
         self._mesh = Mesh(np.array(self.devices), ("rows",))
+        counts = collections.Counter(x.process_index for x in self.devices)
+        self.workers = len(counts)
+        if len({*counts.values()}) > 1:
+            raise ValueError(
+                "each worker must have the same number of devices. Received: "
+                f"{', '.join(map(str, counts.values()))}."
+            )
+        places = [x.process_index for x in self.devices]
+        first = places.index(jax.process_index())
+        self.own = range(first, first + counts[jax.process_index()])
 
     def __len__(self):
         return len(self.devices)
@@ -256,12 +305,57 @@ class Devices:
         return jax.lax.psum(sums, "rows") if len(self) > 1 else sums
 
     def divided(self, arrays):
-        """Divide the rows of arrays, or of a dict of arrays, among devices."""
-        return jax.device_put(arrays, NamedSharding(self._mesh, _ROWS))
+        """Divide arrays of this process's rows among the devices."""
+        return self._put(arrays, _ROWS)
 
     def copied(self, arrays):
         """Copy arrays, or a dict of arrays, to each device."""
-        return jax.device_put(arrays, NamedSharding(self._mesh, _ALL))
+        return self._put(arrays, _ALL)
+
+    def _put(self, arrays, spec):
+        if self.workers > 1:
+            # Without a copy if they are on this process's devices already.
+            return multihost_utils.host_local_array_to_global_array(
+                arrays, self._mesh, spec
+            )
+        return jax.device_put(arrays, NamedSharding(self._mesh, spec))
+
+    def own_rows(self, arrays):
+        """Return this process's rows of arrays, or of a dict of arrays."""
+        return self._own(arrays, _ROWS)
+
+    def own_copies(self, arrays):
+        """Return copies on all devices as arrays on this process's devices."""
+        return self._own(arrays, _ALL)
+
+    def _own(self, arrays, spec):
+        if self.workers > 1:
+            return multihost_utils.global_array_to_host_local_array(
+                arrays, self._mesh, spec
+            )
+        return arrays
+
+    def gathered(self, arrays):
+        """Gather divided arrays of all rows, dict of NumPy arrays."""
+        if self.workers > 1:
+            return multihost_utils.process_allgather(arrays, tiled=True)
+        return {name: np.asarray(x) for name, x in arrays.items()}
+
+    def read(self, batches, settings):
+        """Read the batches of a run, with this process's rows.
+
+        Args:
+            batches: see `on_tensorflow.distributed`.
+            settings: PretrainingSettings.
+
+        Returns:
+            tf.data.Dataset.
+        """
+        rows = settings.replica_batch_size(len(self))
+        own = len(self.own) * rows
+        return batches(
+            first_row=self.own[0] * rows, num_rows=own, replica_batch=own
+        )
 
 
 class Steps:
@@ -270,8 +364,7 @@ class Steps:
     Args:
         model, optimizer, memory, loss, settings, step: see
             `on_tensorflow.Steps`.
-        batches: function without arguments that returns an endless
-            tf.data.Dataset.
+        batches: see `on_tensorflow.distributed`.
         devices: Devices.
     """
 
@@ -282,8 +375,12 @@ class Steps:
         self._memory = memory
         self._loss, self._settings = loss, settings
         self._step_counter, self._devices = step, devices
-        self._batches = batches().as_numpy_iterator()
-        settings.replica_batch_size(len(devices))
+        self._batches = devices.read(batches, settings).as_numpy_iterator()
+        if devices.workers > 1:
+            # Hosts may round the first weights in different ways.
+            variables = [*model.weights, *optimizer.variables]
+            chief = multihost_utils.broadcast_one_to_all(values(variables))
+            assign(variables, chief)
         self._step = make_step(model, optimizer, loss, settings, devices)
         self._most_skipped = most_skipped(settings)
         self._skipped_in_a_row = 0
@@ -301,7 +398,7 @@ class Steps:
                 weights, moments, others, features, self._seeds()
             )  # reuses the memory of the first two
             if memory:
-                self._memory.write(memory)
+                self._memory.write(devices.own_rows(memory))
             report = jax.device_get(report)
             sums = _added(sums, report["metrics"])
             weight += float(report["weight"])
@@ -317,8 +414,9 @@ class Steps:
             must_stop = stop is not None and bool(stop)
             if must_stop or skipped > self._most_skipped:
                 break
-        assign(self._model.trainable_variables, weights)
-        assign(self._optimizer.variables, moments)
+        own = devices.own_copies
+        assign(self._model.trainable_variables, own(weights))
+        assign(self._optimizer.variables, own(moments))
         norms = [x.gradient_norm for x in results]
         norms = [x for x in norms if math.isfinite(x)]
         return LoopReport(
@@ -334,7 +432,7 @@ class Steps:
         settings, devices = self._settings, self._devices
         step = int(self._step_counter.numpy())
         stream = self._loss.seed_stream
-        seeds = replica_seeds(settings.seed, stream, step, len(devices))
+        seeds = replica_seeds(settings.seed, stream, step, devices.own)
         return devices.divided(
             part_seeds(seeds, settings.gradient_accumulation_steps)
         )
@@ -368,7 +466,7 @@ class MeanLoss:
             features = _with_memory(next(batches), self._memory, devices)
             memory, (metrics, of_batch) = self._step(weights, features)
             if memory:
-                self._memory.write(memory)
+                self._memory.write(devices.own_rows(memory))
             sums = _added(sums, jax.device_get(metrics))
             weight += float(of_batch)
             if must_stop():
@@ -416,11 +514,15 @@ def assign(variables, arrays):
 
 
 def replica_seeds(seed, stream, step, replicas):
-    """Derive the seeds of the replicas at a step, int32 [replicas, 2]."""
+    """Derive the seeds of a range of replicas at a step.
+
+    Returns:
+        int32 array of shape [replicas, 2].
+    """
     fold_in = tf.random.experimental.stateless_fold_in
     # int64, because the seed depends on the type of the step too.
     step_seed = fold_in([seed, stream], tf.constant(step, tf.int64))
-    return np.stack([fold_in(step_seed, r).numpy() for r in range(replicas)])
+    return np.stack([fold_in(step_seed, r).numpy() for r in replicas])
 
 
 def part_seeds(seeds, parts):

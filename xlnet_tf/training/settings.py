@@ -183,12 +183,47 @@ class Compute(RunSettings):
         "GPUs on JAX); all give the same results",
         choices=("auto", "plain", "memory_efficient", "fused"),
     )
+    coordinator: str | None = setting(
+        None,
+        "HOST:PORT of worker 0, where the workers meet, on JAX (default: as "
+        "JAX finds it on Cloud TPU, Slurm or Open MPI)",
+        metavar="ADDRESS",
+        influence=PLACE,
+    )
+    num_workers: int | None = setting(
+        None,
+        "number of workers of --coordinator",
+        POSITIVE,
+        influence=PLACE,
+    )
+    worker_index: int | None = setting(
+        None,
+        "index of this worker, from 0; worker 0 writes the files",
+        NOT_NEGATIVE,
+        influence=PLACE,
+    )
     worker_timeout: float = setting(
         600.0,
         "seconds that workers wait for each other, at the start and in a step",
         POSITIVE,
         influence=NOTHING,
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        names = ("coordinator", "num_workers", "worker_index")
+        values = {name: getattr(self, name) for name in names}
+        given = ", ".join(f"{k}={v!r}" for k, v in values.items())
+        if len({value is None for value in values.values()}) > 1:
+            raise ValueError(
+                "`coordinator`, `num_workers` and `worker_index` go together. "
+                f"Received: {given}."
+            )
+        if (self.worker_index or 0) >= (self.num_workers or 1):
+            raise ValueError(
+                "`worker_index` must be from 0 to `num_workers` - 1. "
+                f"Received: {given}."
+            )
 
     @property
     def policy(self):

@@ -19,3 +19,12 @@ def test_the_backend_of_keras_computes_a_run(monkeypatch):
     backend = make_backend(settings)
     assert isinstance(backend, Jax)
     assert backend.num_replicas == 1 and backend.is_chief
+
+
+def test_a_coordinator_is_not_for_tensorflow():
+    settings = FinetuningSettings(
+        coordinator="host0:2222", num_workers=2, worker_index=0
+    )
+    message = "--coordinator is for .*KERAS_BACKEND=jax.*TF_CONFIG.*host0:2222"
+    with pytest.raises(ValueError, match=message):
+        make_backend(settings)

@@ -95,6 +95,20 @@ def test_a_checkpoint_is_due_when_the_newest_is_old(tmp_path, monkeypatch):
     assert asked == [False]
 
 
+def test_workers_wait_for_all_memory_before_the_index(tmp_path, monkeypatch):
+    """If one is lost in a save, none restores that step."""
+    process, seen = TinyRun(tmp_path).pretend(2), []
+
+    def wait(strategy):
+        seen.append(
+            {path.name.partition("-")[0] for path in tmp_path.iterdir()}
+        )
+
+    monkeypatch.setattr(checkpoints, "wait_for_peers", wait)
+    process.checkpoints.save()
+    assert seen == [set(), {"memory"}, {"memory", "ckpt"}]
+
+
 def test_the_device_that_writes_and_reads_is_chosen(tmp_path, monkeypatch):
     process = TinyRun(tmp_path).pretend(2)
     process.checkpoints.save()

@@ -1,9 +1,12 @@
 """`--strategy=...`: what each name gives here, and what the errors say."""
 
+import concurrent.futures
 import contextlib
 import json
 import socket
+import threading
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -11,9 +14,12 @@ from tests.support.replicas import two_replicas
 from xlnet_tf import train
 from xlnet_tf.training import devices as strategies
 from xlnet_tf.training.backends import with_precision
+from xlnet_tf.training.devices import JaxWorker
 from xlnet_tf.training.devices import describe
+from xlnet_tf.training.devices import differing
 from xlnet_tf.training.devices import has_peers
 from xlnet_tf.training.devices import make_strategy
+from xlnet_tf.training.devices import worker_index
 from xlnet_tf.training.on_tensorflow import TensorFlow
 from xlnet_tf.training.settings import FinetuningSettings
 from xlnet_tf.training.settings import PretrainingSettings
@@ -162,6 +168,33 @@ def test_multi_worker_waits_for_a_peer_not_for_ever(monkeypatch, built):
     assert seconds == 90
     for text in ("within 90 s (worker_timeout)", "worker 1 waited for"):
         assert text in message
+
+
+def test_what_differs_between_workers_is_named():
+    def told(*values):
+        numbers, barrier = [0, 0], threading.Barrier(2)
+
+        def run(index):
+            def gather(value):
+                numbers[index] = value
+                barrier.wait()
+                found = np.float32(numbers)
+                barrier.wait()
+                return found
+
+            worker = JaxWorker(index, 2, gather)
+            assert has_peers(worker) and worker_index(worker) == index
+            return differing(worker, values[index])
+
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            return list(pool.map(run, range(2)))
+
+    here = {"a": 1, "b": [1.5, None], "c": {"d": 1}}
+    assert told(here, dict(here)) == [[], []]
+    assert told(here, {**here, "b": [1.5, 2]}) == [["b"]] * 2
+    assert told(here, {**here, "a": 2, "c": {}}) == [["a", "c"]] * 2
+    assert told(here, {"e": 1}) == [["command"]] * 2
+    assert differing(make_strategy("one_device"), here) == []
 
 
 def test_describe():

@@ -48,9 +48,9 @@ RANGES = {
         (0, -1),
         "steps batch_size gradient_accumulation_steps steps_per_loop "
         "evaluation_interval evaluation_steps checkpoint_interval "
-        "checkpoints_to_keep exports_to_keep",
+        "checkpoints_to_keep exports_to_keep num_workers",
     ),
-    "an integer from 0 up": ((-1,), "warmup_steps"),
+    "an integer from 0 up": ((-1,), "warmup_steps worker_index"),
     "an integer from 0 to 4294967295": ((-1, 2**32), "seed"),
     "a positive number": (
         (0, -1e-9, float("inf"), float("nan")),
@@ -177,6 +177,20 @@ def test_replica_batch_size():
     message = "a multiple of 20 = 4 replicas x 5 acc.*batch_size=30"
     with pytest.raises(ValueError, match=message):
         config.replica_batch_size(4)
+
+
+def test_a_worker_needs_all_of_its_options():
+    address = {"coordinator": "host0:2222"}
+    together = "`worker_index` go together.*coordinator="
+    for given, message in (
+        (address, together),
+        ({"num_workers": 2}, together),
+        ({"worker_index": 0, "num_workers": 2}, together),
+        ({**address, "num_workers": 2, "worker_index": 2}, "0 to `num_w.*=2"),
+    ):
+        for cls in (PretrainingSettings, FinetuningSettings):
+            with pytest.raises(ValueError, match=message):
+                cls(**given)
 
 
 def test_precision_is_a_policy_of_keras():
