@@ -27,12 +27,13 @@ PRECISIONS = ("float32", "bfloat16")
 
 def held_out_bits(options, objective, precision):
     """Train a run; return the held-out bits of its last evaluation."""
-    name = f"{objective}-{precision}-{options.steps}"
+    name = f"{objective}-{precision}-{options.steps}-{options.seed}"
     run = options.output / name
     run_once(
         run,
         *("-m", "xlnet_tf.train", "--records", options.records),
         *("--recipe", "quick", "--output", run, "--steps", options.steps),
+        *("--seed", options.seed),
         *("--objective", objective, "--precision", precision),
         *("--evaluation-interval", options.steps),
         *("--checkpoint-interval", options.steps),
@@ -49,6 +50,8 @@ def main(argv=None):
     add("--records", required=True, type=pathlib.Path)
     add("--output", type=pathlib.Path, default=ROOT / "runs" / "precision")
     add("--steps", type=int, default=300)
+    add("--seed", type=int, default=0)
+    add("--objective", action="append", choices=demo.OBJECTIVES)
     options = parser.parse_args(argv)
     options.records = options.records.resolve()
     options.output = options.output.resolve()
@@ -57,7 +60,7 @@ def main(argv=None):
         "| objective | float32 | bfloat16 | difference |",
         "| --- | ---: | ---: | ---: |",
     ]
-    for objective in demo.OBJECTIVES:
+    for objective in options.objective or demo.OBJECTIVES:
         one, other = (
             held_out_bits(options, objective, precision)
             for precision in PRECISIONS

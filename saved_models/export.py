@@ -43,11 +43,20 @@ if typing.TYPE_CHECKING:
 
 # Program for a process of the TensorFlow backend, which exports a model that a
 # process of another backend wrote.
+# The argument is a pipe that closes if the parent ends: a killed run must not
+# leave a process that writes.
 _PROGRAM = """
-import json, sys
+import json, os, sys, threading
+
+def end_with_parent():
+    os.read(int(sys.argv[1]), 1)
+    os._exit(1)
+
+threading.Thread(target=end_with_parent, daemon=True).start()
+request = json.load(sys.stdin)
 from data_pipeline.base import command_line
 from saved_models import export
-sys.exit(command_line.run(export.export_preset, json.load(sys.stdin)))
+sys.exit(command_line.run(export.export_preset, request))
 """
 
 
@@ -158,14 +167,20 @@ def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
             "source": source and str(source),
             "settings": settings.to_dict(),
         }
-        done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM],
-            env=_on_tensorflow(),
-            input=json.dumps(request),
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C reaches only the parent
-        )
+        pipe, end = os.pipe()
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", _PROGRAM, str(pipe)],
+                env=_on_tensorflow(),
+                input=json.dumps(request),
+                stderr=subprocess.PIPE,
+                text=True,
+                pass_fds=[pipe],
+                start_new_session=True,  # Ctrl-C reaches only the parent
+            )
+        finally:
+            os.close(pipe)
+            os.close(end)
     if done.returncode:
         reason = done.stderr.strip().rpartition("\n")[2]
         raise RuntimeError(

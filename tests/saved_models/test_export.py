@@ -1,9 +1,11 @@
 """Exports answer as their models, hold what servers need, and appear whole."""
 
 import json
+import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -456,6 +458,17 @@ def test_another_backend_exports_by_a_process_of_tensorflow(
     monkeypatch.setattr(subprocess, "run", fail)
     with pytest.raises(RuntimeError, match="1 ended .* status 1: No space"):
         export_model(model, tokenizer, place, overwrite=True)
+
+
+def test_a_process_that_exports_ends_with_its_parent():
+    pipe, end = os.pipe()
+    command = [sys.executable, "-c", export._PROGRAM, str(pipe)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, pass_fds=[pipe]
+    ) as process:
+        os.close(end)
+        assert process.wait(60) == 1
+    os.close(pipe)
 
 
 def test_exports_in_buckets(
