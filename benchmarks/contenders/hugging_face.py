@@ -117,12 +117,25 @@ def openvino_inference(model, batch_size, num_tokens, precision):
         import openvino
     except ModuleNotFoundError as error:
         raise NotAvailable(f"{error.name} is not installed") from error
-    converted = openvino.convert_model(network, example_input=inputs)
+    converted = openvino.convert_model(_Content(network), example_input=inputs)
     compiled = openvino.Core().compile_model(
         converted, "CPU", {"INFERENCE_PRECISION_HINT": precision}
     )
     arrays = [inputs[port.get_any_name()] for port in compiled.inputs]
     return lambda: compiled(arrays)
+
+
+class _Content(torch.nn.Module):
+    """The network without optional inputs, which OpenVINO cannot trace."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, input_ids, token_type_ids):
+        return self.network(
+            input_ids, token_type_ids=token_type_ids, use_mems=False
+        )[0]
 
 
 def fine_tuning_step(model, batch_size, num_tokens, **options):
