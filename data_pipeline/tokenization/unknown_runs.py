@@ -9,7 +9,7 @@ version in TensorFlow Text has two faults with such runs:
   in linear time.
 - It adds scores in float32. Unknown characters have the lowest score. After
   some thousand of them, the sum is not precise enough to find the best pieces.
-  So `cut` divides such runs in long words, and `join` joins the parts.
+  So `cut` divides long words inside such runs, and `join` joins the parts.
 
 Cuts do not change the result. The characters on both sides of a cut are
 unknown, so no piece spans the cut. No cleaning rule contains these two

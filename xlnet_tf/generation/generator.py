@@ -92,7 +92,8 @@ class TextGenerator:
 
     Attributes:
         model, tokenizer, settings: the arguments.
-        keeps_prompt: bool, whether prompt and new text are one text.
+        keeps_prompt: bool, whether the new text continues the prompt. False in
+            a generator for sequence to sequence.
     """
 
     keeps_prompt = True

@@ -324,9 +324,9 @@ class Schedule(RunSettings):
 class PretrainingSettings(Schedule, Compute, Optimization):
     """Settings of a pretraining run.
 
-    The model has a config of its own. The defaults come from the paper and the
-    released code, except for settings that depend on the size of the machine.
-    Each row of a batch is a sequence.
+    The config of the model is separate. The defaults come from the paper and
+    the released code, except for settings that depend on the size of the
+    machine. Each row of a batch is a sequence.
 
     Example:
         ```python

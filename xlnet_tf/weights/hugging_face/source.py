@@ -159,11 +159,11 @@ class HuggingFaceSource(WeightSource):
 
 
 def task_head_weights(task, tables, head=None):
-    """List the Weights of a task's head, by the tables of a type of model.
+    """List the Weights of a task's head from the tables of a model type.
 
     Args:
         task: a task.
-        tables: dict of str, the name of a task, to its table.
+        tables: dict from the name of a task to the table of its head's weights.
         head: Head to load, perhaps of another task. None: the task's own head.
 
     Returns:
