@@ -76,9 +76,10 @@ class Weight(NamedTuple):
         return np.reshape(array, self.variable.shape)
 
     def to_foreign(self):
-        """Convert the variable to the format's layout, one layer of a stack.
+        """Convert the variable to the format's layout.
 
-        The result is float32, whatever the model's precision.
+        If the tensor stacks layers, the result is one layer. The result is
+        float32, whatever the model's precision.
         """
         value = ops.cast(self.variable.value, "float32")
         if self.axes is not None:
