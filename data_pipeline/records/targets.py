@@ -205,9 +205,9 @@ def sample_spans(
 ):
     """Sample spans of whole words, in reading order, in all rows at once.
 
-    The context of a span of n words has n * m * `tokens_per_target` tokens;
-    m is the mean number of tokens of the row's words. So the contexts cover a half
-    to its end, for any number of tokens per word.
+    The context of a span of n words has n * m * `tokens_per_target` tokens.
+    Here m is the mean number of tokens of the row's words. So the contexts
+    cover a half to its end, for any number of tokens per word.
 
     Args:
         words: Words.

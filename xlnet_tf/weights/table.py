@@ -196,7 +196,7 @@ def table_head_weights(task, table):
 def tensors(weights):
     """Yield the tensors of Weights in the layout of their format.
 
-    Tensors whose layout is the same share memory with the model.
+    A tensor with the same layout as its variable shares memory with the model.
 
     Args:
         weights: list of Weight.
