@@ -1,4 +1,4 @@
-"""Benchmark of prediction in any order: texts with blanks, scored and filled.
+"""Benchmark of prediction in any order: scores and fillings of hidden tokens.
 
     make demo
     python benchmarks/any_order.py --model runs/demo/model \\
@@ -6,10 +6,10 @@
 
 The program hides spans of tokens in the sentences of a text, which may be
 running text or WikiText's tokens. It writes two tables to OUTPUT/results.md.
-The first table has the perplexity of the hidden tokens, predicted
-independently, and predicted one after the other. It also has the difference in
-bits per token, with the standard error over the sentences. The second table has
-the share of hidden tokens that are filled in right.
+The first table has the perplexity of the hidden tokens if they are predicted
+independently, and if they are predicted one after the other. It also has the
+difference in bits per token, with the standard error over the sentences. The
+second table has the share of hidden tokens that are filled in right.
 """
 
 import argparse
@@ -151,7 +151,7 @@ def fillings(model, texts, spans, hidden):
 
 
 def by_itself(model, texts):
-    """Choose tokens as the signature `fill_in` does, a list for each text."""
+    """Choose each hidden token alone, as `fill_in` does: lists of ids."""
     from saved_models.settings import ExportSettings
     from saved_models.signatures import signatures_for
 

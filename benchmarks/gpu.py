@@ -329,7 +329,7 @@ def table(rows, peak_tflops=None):
 
     Returns:
         list of str, lines of the table, followed by the contenders' warnings,
-        for example that another kernel ran than the requested kernel.
+        for example about a kernel that replaced the requested kernel.
     """
     lines = [
         "| what | contender | device | a step (quartiles) | MFU | memory | "

@@ -52,7 +52,7 @@ def find_text(data):
 
 
 def finetune(settings, task, data, preset, output, seeds):
-    """Fine-tune a task from both starts: dict from start to list of results."""
+    """Fine-tune from pretrained and random weights: dict of start to list."""
     from data_pipeline.base.models import read_results
 
     own = dict(settings["tasks"][task])

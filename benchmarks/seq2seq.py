@@ -91,7 +91,7 @@ def ours(start, files, preset, place, seed, settings):
 
 
 def make_other(kind, config, settings):
-    """Make a Hugging Face model with as many parameters, random weights."""
+    """Make a Hugging Face model of the preset's size, with random weights."""
     import transformers
 
     sizes = {

@@ -9,10 +9,10 @@ TensorFlow lowers the pretraining step to StableHLO, and JAX lowers the
 fine-tuning step of `--task`. The TPU compiler in the PyPI package `libtpu`
 compiles the step, through JAX's compile-only client. The compiler refuses a
 step that a TPU cannot run or that exceeds its memory. The command reports
-memory, operations, estimated cycles, and the bytes moved, once by the
-compiler's count and once to HBM only. The step is lowered on a CPU; on a real
-TPU the result may be better. `--topology cpu` compiles for this machine
-instead. For several kernels the command prints a table.
+memory, operations, estimated cycles, and two counts of the bytes moved: the
+compiler's count, and the bytes to and from HBM. The step is lowered on a CPU;
+on a real TPU the result may be better. `--topology cpu` compiles for this
+machine instead. For several kernels the command prints a table.
 """
 
 import argparse
@@ -53,8 +53,9 @@ def cycles(dump, config, arguments):
 
     Returns:
         dict of `hbm_bytes` and `operation_cycles`. If requested and if the step
-        has Pallas kernels, also `kernel_cycles`. If the first half of a record
-        does not attend to the second half, also `kernel_cycles_as_released`.
+        has Pallas kernels, also `kernel_cycles`, and
+        `kernel_cycles_as_released`: the cycles if the first half of a record
+        does not attend to the second half.
     """
     if arguments.topology == "cpu":
         return {}

@@ -52,8 +52,9 @@ class PretrainingData:
         (offset(e) + b * steps_per_epoch + s) mod N
 
     So a row reads consecutive records, and its memory after a step contains the
-    text directly before the row's next record. offset(0) is 0. The offset of a
-    later epoch is drawn from (seed, e), so that each epoch skips other records.
+    text directly before the row's next record. An epoch skips N mod B records.
+    offset(0) is 0. The offset of a later epoch is drawn from (seed, e), so that
+    each epoch skips other records.
     All random draws of an objective, such as orders and targets, depend only on
     (seed, e, index of the record).
 

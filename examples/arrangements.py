@@ -60,7 +60,7 @@ def as_written(documents, generator):
 
 
 def versions(documents, generator):
-    """Yield groups of ten sentences, each with eight versions of a sentence.
+    """Yield groups of ten sentences, then eight versions of one of the ten.
 
     The groups are in random order. A version lacks a tenth to a half of the
     words. The words that segments A and B share then show whether B follows A,

@@ -38,7 +38,7 @@ def parse_arguments(argv=None):
 def read(data, seed):
     """Read a table; return training data, held-out data and class names.
 
-    Both data are tuples of texts and labels.
+    Training data and held-out data are tuples of texts and labels.
     """
     from data_pipeline.tasks.reading import read_examples
     from data_pipeline.tasks.splitting import hold_out

@@ -128,10 +128,10 @@ def read_file(model, stored, file, columns=None):
 def check(model, tokenizer, settings, export, task, examples, progress=False):
     """Compare the answers of an export with the answers of its model.
 
-    Numbers may differ by the value in `TOLERANCES` for the precision of the
-    export. If the export keeps the model's dtype, the model's precision counts.
-    Other outputs must be equal in float32, except for ties. In lower
-    precisions, differences of other outputs are counted but allowed.
+    Floats may differ by the value in `TOLERANCES` for the precision of the
+    export. An export that keeps the model's dtype has the model's precision.
+    Outputs of other types, such as texts, must be equal in float32, except for
+    ties. In lower precisions, their differences are counted but allowed.
 
     Args:
         model: the model. The function sets the export's preprocessor and

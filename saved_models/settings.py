@@ -51,8 +51,8 @@ class ExportSettings(settings.Settings):
         max_request_bytes: int, maximum number of bytes of all texts in a
             request. Default 4 MiB.
         max_request_tokens: int, maximum number of tokens of all sequences in a
-            request, with padding and generated tokens, but without windows.
-            Default 524,288.
+            request, with padding and generated tokens, but without the tokens
+            of windows. Default 524,288.
         max_request_windows: int, maximum number of windows of long texts in a
             request. Default 8192.
         jit_compile: bool, whether XLA compiles the model. If so, the numbers of

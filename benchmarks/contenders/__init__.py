@@ -3,8 +3,8 @@
 Each function sets up a contender and returns the callable to time. The callable
 has no arguments and returns when its result is computed. Modules import their
 library at the top, so that the memory of imports is measured separately.
-`FRAMEWORK` is the framework whose rate of matrix products the contender is
-compared with.
+`FRAMEWORK` names the framework. A contender's speed is compared with the rate
+of matrix products in this framework.
 """
 
 

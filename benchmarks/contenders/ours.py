@@ -109,9 +109,9 @@ def objective_config(objective, backbone, model, num_tokens):
 def step_by_step(model, batch_size, num_tokens, num_targets, **options):
     """Set up `pseudo_masked` with a forward pass for each factorization step.
 
-    One pass hides all targets. The pass of a factorization step has the tokens
-    of earlier steps, and predicts the targets of this step. Gradients are
-    summed.
+    One pass hides all targets. The pass of a factorization step reads the
+    targets of earlier steps, and predicts the targets of this step. Gradients
+    are summed.
     """
     passes = 1 + int(batches.block_numbers(num_targets).max()) + 1
     rows = batch_size * passes

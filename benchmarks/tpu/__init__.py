@@ -1,1 +1,1 @@
-"""Use of the TPU compiler, which needs no TPU, and counts of its programs."""
+"""Compilation for a TPU, without a TPU; traffic and cycles of programs."""

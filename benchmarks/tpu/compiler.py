@@ -184,7 +184,7 @@ def _devices(topology):
 
 
 def _figures(compiled, memory_of):
-    """dict of `compile_for_tpu`.
+    """Make the dict that `compile_for_tpu` returns.
 
     Args:
         compiled: function without arguments that returns a program.

@@ -93,8 +93,8 @@ def kernel_cycles(directory, kernels, trips, early_share=0.0):
         kernels: list of (name, shapes), from `traffic`.
         trips: list of int, iterations of the loops around a word: the grid, and
             the blocks of rows within a grid cell.
-        early_share: float, share of the blocks of rows that do not attend to
-            late keys.
+        early_share: float, share of the blocks of rows that attend only to
+            early keys.
 
     Returns:
         float, number of words.

@@ -5,12 +5,13 @@ matrix products that the result needs, each once. Both streams share one
 projection of keys, values and positions; positions are projected once for the
 whole batch. Position scores count per pair of row and key, not per distance.
 Masked pairs count too. Only rows that are used count: in the query stream the P
-targets, and in the last layer of a pretraining step only these. Element-wise
-work, softmax, normalisation, dropout, the look-up of embeddings and the
-optimizer do not count. An implementation that computes more gets no credit.
+targets, and in the last layer of a pretraining step only the P targets.
+Element-wise work, softmax, normalisation, dropout, the look-up of embeddings
+and the optimizer do not count. An implementation that computes more gets no
+credit.
 
 The projection of all K + T distances counts, also in inference, where distances
-of one sign can be enough. So an implementation that computes only these gets
+of one sign can be enough. So an implementation that computes one sign gets
 credit for work that it does not do.
 
 In the backward pass, each product costs two products of the same size, one for

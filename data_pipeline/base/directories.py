@@ -107,7 +107,7 @@ def _can_be_renamed(path):
 
 
 def _keep_others(old, new, is_replaced):
-    """Link the files to keep from the old into the new directory."""
+    """Link files of `old` that belong to no model into `new`."""
     for item in old.iterdir():
         target = new / item.name
         if is_unfinished(item) or is_replaced(item.name):

@@ -34,7 +34,7 @@ def as_path(path):
 
     Args:
         path: str or path. `~/...` is below the home directory. TensorFlow
-            (`tf.io.gfile`) opens `gs://BUCKET/...`, and s3 and az if it
+            (`tf.io.gfile`) opens `gs://BUCKET/...`, and s3 and az if TensorFlow
             supports them. A model `hf://OWNER/NAME` is downloaded, see `hub`.
             fsspec opens all other schemes that it supports; https and
             `hf://datasets/OWNER/NAME/...` are read only.

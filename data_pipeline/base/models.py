@@ -73,7 +73,7 @@ def as_model_path(path):
 
 
 def read_run(directory):
-    """Read the `run.json` of a run, its kind and inputs.
+    """Read the kind and the inputs of a run from its `run.json`.
 
     Args:
         directory: path of the run.

@@ -21,9 +21,9 @@ class CausalReader(ObjectiveReader):
     `target_weights` float32 [B, T] are 0 where the next token does not follow
     in the text: before and after <sep> and <cls>, and at the end.
 
-    In records with a reused half, text is predicted twice: as new text of a
-    record, and as reused text of a later record, with a memory of the text
-    before.
+    In records with a reused half, text is predicted twice: in the new half of a
+    record, and in the reused half of a later record. The memory then contains
+    the text before the reused half.
     """
 
     name = "causal"

@@ -127,7 +127,7 @@ def check_share(fraction, manifest):
 
 
 def word_starts(records):
-    """Mark the piece of each word that is stored first.
+    """Mark the first stored piece of each word.
 
     Args:
         records: dict with `is_reversed` bool [B], and with `starts_word` bool

@@ -49,9 +49,9 @@ class PermutationReader(ObjectiveReader):
             predicts adjacent targets together, with the blocks in random order.
             A function has the arguments (token_ids int32 [B, T], is_target bool
             [B, T]) and returns the ranks, int32 [B, T], -1 for context. If the
-            records have a reused half, all ranks of the other half must be
-            above all ranks of the reused half and of its context. Otherwise the
-            memory would attend to later tokens.
+            records have a reused half, all ranks of the other half, also of its
+            context, must be above all ranks of the reused half. Otherwise the
+            states in memory would depend on later tokens.
     """
 
     order: str | Callable = "random"
@@ -124,8 +124,8 @@ def draw_shuffles(
 
     A shuffle depends on the seed, the epoch and the index of the record, not on
     the batch or the reader. Positions are sorted by a hash. The shuffle is
-    uniform except for equal hashes, about one pair in 130,000 halves of 256
-    tokens.
+    uniform unless two hashes are equal, as in about one of 130,000 halves of
+    256 tokens.
 
     Args:
         seed: int.

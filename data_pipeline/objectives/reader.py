@@ -56,8 +56,8 @@ class ObjectiveReader:
     def first_half_length(self, manifest):
         """Length of the prefix that cannot attend to later tokens.
 
-        The limit holds in a backbone that has the input `factorization_rank`,
-        for the content stream and for targets in the prefix.
+        A backbone with the input `factorization_rank` applies this limit to the
+        content stream and to targets in the prefix.
 
         Args:
             manifest: Manifest.

@@ -1,8 +1,8 @@
 """Build of records on Apache Beam, for text that is too large for one machine.
 
-A part is a section of the text with its own shards, see `records.build`. The
-parts have the same bytes as from `data_pipeline.records.processes`. The
-pipeline has two branches:
+A part is a section of the text with its own shards, see `records.build`.
+`data_pipeline.records.processes` builds parts with the same bytes. The pipeline
+has two branches:
 
     files -> lengths of their documents -> part of each document
     files -> documents -> grouped by part -> shards
@@ -81,8 +81,8 @@ class Builder:
         options: sequence of str, further options of Beam's PipelineOptions.
 
     Raises:
-        RuntimeError: Beam is not installed. A call raises it if the pipeline
-            fails.
+        RuntimeError: Beam is not installed. A call of the builder also raises
+            RuntimeError if the pipeline fails.
     """
 
     def __init__(self, runner="DirectRunner", options=()):

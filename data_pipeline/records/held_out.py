@@ -1,4 +1,4 @@
-"""Choice of held-out documents by a hash of their number.
+"""Choice of held-out documents by a hash of their index in the text.
 
 For fine-tuning, `data_pipeline.tasks.splitting` holds out examples.
 """

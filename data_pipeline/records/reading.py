@@ -356,9 +356,10 @@ def check_service(address):
 def on_service(dataset, address):
     """Let a worker of a tf.data service read a dataset.
 
-    The service assigns each element of the source to one worker. The source
-    here has a single element, so one worker reads the whole dataset in order.
-    Other workers may read the datasets of other rows or replicas.
+    The service assigns each element at the start of a pipeline to one worker.
+    Here the pipeline starts with a single element, so one worker reads the
+    whole dataset in order. Other workers may read the datasets of other rows or
+    replicas.
     """
     source = tf.data.Dataset.from_tensors(0)
     return source.flat_map(without_autograph(lambda _: dataset)).apply(

@@ -140,7 +140,7 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
 
 
 def _sequences(data, pairs, sequence_length, reuse_length):
-    """Sequences of Pairs, which follow on the reused tokens."""
+    """Make Sequences of the reused tokens before each Pair, and the Pair."""
     token_ids = np.empty((len(pairs), sequence_length), np.int32)
     for row, (begin, a_end, b_begin, b_end, _) in zip(
         token_ids, pairs, strict=True
@@ -158,7 +158,7 @@ def _sequences(data, pairs, sequence_length, reuse_length):
 
 
 class _Draws:
-    """Random draws from a generator, in blocks, which is ten times as fast."""
+    """Random draws in blocks, ten times as fast as single draws."""
 
     def __init__(self, rng):
         blocks = (rng.random(4096).tolist() for _ in itertools.count())

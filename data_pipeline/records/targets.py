@@ -205,9 +205,9 @@ def sample_spans(
 ):
     """Sample spans of whole words, in reading order, in all rows at once.
 
-    The context of a span has, per word of the span, `tokens_per_target` times
-    the average length of the row's words. So the contexts cover a half to its
-    end, for any number of pieces per word.
+    The context of a span of n words has n * m * `tokens_per_target` tokens.
+    Here m is the mean number of tokens of the row's words. So the contexts
+    cover a half to its end, for any number of tokens per word.
 
     Args:
         words: Words.
@@ -336,7 +336,7 @@ def sample_subwords(begins, length, goal, tokens_per_target, draws):
 
 
 def _uniforms(rng):
-    """Random floats in [0, 1), drawn in blocks, which is 20 times as fast."""
+    """Random floats in [0, 1), in blocks, 20 times as fast as single draws."""
     return itertools.chain.from_iterable(
         rng.random(4096).tolist() for _ in itertools.count()
     )

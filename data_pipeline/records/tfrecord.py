@@ -31,7 +31,7 @@ OTHER_FILE = "another file than was built"
 
 
 class BadRecord(typing.NamedTuple):
-    """Damaged record, or if `record` is None, file with other content."""
+    """Damaged record; if `record` is None, a file of another set or shard."""
 
     file: str
     record: int | None

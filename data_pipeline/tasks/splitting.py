@@ -128,7 +128,7 @@ def _choose(groups, classes, fraction, seed):
             held[name] += count
 
     def fits(place, name):
-        """Whether a group has few enough examples of other classes, bool."""
+        """Whether a group keeps all other classes within their share, bool."""
         return all(
             x == name or n == 1 or held[x] + n <= fraction * sizes[x]
             for x, n in counts[place].items()

@@ -116,7 +116,7 @@ def _damage_named(path):
 
 
 def _batches(file, path, field=None):
-    """Yield batches of rows, with all columns or at least the field's."""
+    """Yield batches of rows, with all columns or only the field's column."""
     from pyarrow import ipc
     from pyarrow import parquet
 

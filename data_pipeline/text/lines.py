@@ -144,7 +144,7 @@ class _Rules(typing.NamedTuple):
         return [self._short(x, n) for n, x in enumerate(lines, number)]
 
     def kept(self, lines):
-        """Return the lines without lines with `_MARK`, and count those."""
+        """Remove and count lines with `_MARK`; return the other lines."""
         if self.on_bad_text == "refuse":
             return lines
         kept = [line for line in lines if _MARK not in line]

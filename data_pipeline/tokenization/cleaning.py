@@ -10,9 +10,9 @@ graph.
 A rule matches a single character, or a sequence of characters that the model's
 own map contains. Therefore:
 - `str.lower` writes a sigma at the end of a word as U+03C2. If the vocabulary
-  has both sigmas, `final_sigma` does this before SentencePiece. Limit: of two
-  sigmas around a character such as U+2103, which decomposes into several
-  characters, the second sigma may differ.
+  has both sigmas, `final_sigma` does this before SentencePiece. Limit: if two
+  sigmas surround a character such as U+2103, which decomposes into several
+  characters, the second sigma may differ from `str.lower`.
 - The model's map composes the parts of a Hangul syllable or an Indic vowel, and
   letters with kept accents, unless a removed mark is between them.
 - A user-defined symbol that the cleaning changes, such as "É", cannot occur in
@@ -25,8 +25,8 @@ SentencePiece.
 
 `DigitCommas` is the digit-comma rule, as a table of ids. A piece that ends with
 a digit and a comma, such as "70,", is split into the pieces of the digits and a
-comma. If the vocabulary has no comma, a run of unknown characters is also
-split, into two unknown pieces.
+comma. If the vocabulary has no comma, a run of unknown characters that ends
+with a digit and a comma is also split, into two unknown pieces.
 
 Shapes: n texts, N ids of all texts together, V vocabulary.
 
@@ -140,7 +140,7 @@ def replace_surrogates(text):
 
 
 class CompiledCleaning(typing.NamedTuple):
-    """SentencePiece model with compiled cleaning, and kinds of characters."""
+    """SentencePiece model with compiled cleaning, and sets of characters."""
 
     model_proto: bytes
     blanks: frozenset  # characters that the cleaning replaces by blanks
@@ -447,8 +447,8 @@ class CommaTable(typing.NamedTuple):
         ids: int32 array [parts], ids of the parts.
         begins, widths: int32 arrays [parts], offset and length of each part, in
             characters of the piece without its blank.
-        totals: int32 array [parts], total number of the piece's digits, -1 if
-            unknown, or COMMA for the comma.
+        totals: int32 array [parts], number of the piece's characters before the
+            comma, -1 if unknown, or COMMA for the comma.
     """
 
     pieces: np.ndarray

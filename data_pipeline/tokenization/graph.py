@@ -40,8 +40,8 @@ class _Chunks(typing.NamedTuple):
     Attributes:
         texts: string [M].
         splits: int64 [N + 1], index of each text's first chunk.
-        begins: int64 [M], offset in bytes of each chunk among all texts, with a
-            blank after each text.
+        begins: int64 [M], offset in bytes of each chunk in the joined texts,
+            with a blank after each text.
         continues: bool [M], True for a chunk that begins inside a word.
     """
 

@@ -5,8 +5,8 @@ From Hugging Face's `tokenizer.json` we rebuild the SentencePiece model, so that
 the ids are the same as in the released preprocessing.
 
 Hugging Face's own tokenizer gives other ids in some cases. The cases are commas
-after digits, symbols in a text, marks that do not combine, control characters
-that Python counts as blanks, and pieces with equal scores. With
+after digits, special symbols in a text, marks of combining class 0, control
+characters that Python counts as blanks, and pieces with equal scores. With
 vocabularies other than the released ones, the ids also differ for Hangul and
 for a Greek sigma at the end of a word. If accents are kept, Hugging Face's
 tokenizer still removes accents after a character that its table replaces, such
@@ -282,8 +282,8 @@ def write_tokenizer(tokenizer, directory):
 def _warn_of_marks(model):
     """Warn about pieces that Hugging Face's tokenizer never gives.
 
-    Hugging Face's tokenizer removes every mark. The release removes only marks
-    that combine.
+    Hugging Face's tokenizer removes every mark. The release keeps the marks of
+    combining class 0.
     """
     pieces = [x.piece for x in model.pieces if x.type == model_file.NORMAL]
     lost = [

@@ -353,7 +353,7 @@ def _array(name, value, dtype, rank):
 
 
 def _texts(given, dtype):
-    """Convert texts to an array of bytes; list values that are not texts."""
+    """Convert texts to bytes: (array, list of values that are not texts)."""
     flat = [
         text.encode() if isinstance(text, str) else text
         for text in given.reshape(-1).tolist()
@@ -365,7 +365,7 @@ def _texts(given, dtype):
 
 
 def _numbers(given, dtype):
-    """Convert numbers to a dtype; list values that do not fit the dtype."""
+    """Convert numbers to a dtype: (array, list of values that do not fit)."""
     if dtype.kind == "b" and given.dtype.kind != "b":
         return None, given.reshape(-1).tolist()
     if given.dtype.kind == "O":  # other types, or very large integers

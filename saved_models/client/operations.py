@@ -184,10 +184,10 @@ def _named_functions(node):
 def _names(functions, objects):
     """Find the names that TensorFlow looks up, set of str.
 
-    The result contains the names of all operations, and of attributes and
-    classes that exports do not use. If an operation has the name of a function,
-    the result still contains the operation, because TensorFlow calls the
-    function by another name.
+    The result contains the names of all operations. It contains only those
+    attributes and classes that exports do not use. An operation with the name
+    of a function is included, because TensorFlow calls the function by another
+    name.
     """
     nodes = [node for function in functions for node in function.node_def]
     found = {node.op for node in nodes}

@@ -246,8 +246,8 @@ def head_weights(
 ):
     """List the Weights of a task's head; see `head_tables`.
 
-    `of_task` is the name of the task whose head is in the checkpoint, if this
-    is another task.
+    `of_task` is the name of the task whose head is in the checkpoint, if it is
+    not `task`.
 
     Raises:
         ValueError: if the released code has no equivalent head.

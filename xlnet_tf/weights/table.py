@@ -76,9 +76,10 @@ class Weight(NamedTuple):
         return np.reshape(array, self.variable.shape)
 
     def to_foreign(self):
-        """Convert the variable to the format's layout, one layer of a stack.
+        """Convert the variable to the format's layout.
 
-        The result is float32, whatever the model's precision.
+        If the tensor stacks layers, the result is one layer. The result is
+        float32, whatever the model's precision.
         """
         value = ops.cast(self.variable.value, "float32")
         if self.axes is not None:
@@ -195,7 +196,7 @@ def table_head_weights(task, table):
 def tensors(weights):
     """Yield the tensors of Weights in the layout of their format.
 
-    Tensors whose layout is the same share memory with the model.
+    A tensor with the same layout as its variable shares memory with the model.
 
     Args:
         weights: list of Weight.

@@ -1,4 +1,4 @@
-"""Directories in Hugging Face's format: one source class per type of model."""
+"""Directories in Hugging Face's format: readers of XLNet, BERT and MPNet."""
 
 from data_pipeline.base.files import read_json_object
 from xlnet_tf.config.bert import is_bert

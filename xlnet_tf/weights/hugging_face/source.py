@@ -159,7 +159,7 @@ class HuggingFaceSource(WeightSource):
 
 
 def task_head_weights(task, tables, head=None):
-    """List the Weights of a task's head from the tables of a model type.
+    """List the Weights of a task's head, by the table of the task.
 
     Args:
         task: a task.

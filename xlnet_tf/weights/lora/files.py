@@ -200,7 +200,7 @@ def _read(path):
 
 
 def _check_config(path, values, config):
-    """Refuse adapters for a backbone that computes other outputs."""
+    """Refuse adapters that were trained with another config."""
     try:
         saved = type(config).from_dict(values).to_dict()
     except (TypeError, ValueError) as error:
