@@ -142,7 +142,7 @@ class MultipleChoice(TaskKind):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """Compute metrics, the first also for each `group`; see `TaskKind`."""
+        """Compute metrics, and the first metric also for each `group`."""
         metrics.check_numbers([max(x["probabilities"]) for x in decoded])
         groups = [x.group for x in examples]
         return metrics.evaluate(

@@ -167,7 +167,7 @@ class TaskKind:
         raise NotImplementedError
 
     def adopt(self, scores):
-        """Store results of `score` for later answers, such as a threshold."""
+        """Store results of `score`, such as a threshold, for later answers."""
 
     def details(self, encoded):
         """JSON object that a run stores for its exports, or None.

@@ -734,7 +734,7 @@ class FinetuningSettings(Schedule, Compute, Optimization):
 
         Options override the file, and the file overrides the recipe. If epochs
         or steps are given, they replace the recipe's epochs, steps and warm-up.
-        If no learning rate is given, it is None until `for_model` sets it.
+        A learning rate that is not given is None until `for_model` sets it.
 
         Args:
             task: str, name of the task.
