@@ -29,7 +29,7 @@ _OF_OBJECTIVES = "loss", "loss_weights", "metrics", "weighted_metrics"
 class TokenLoss(keras.losses.Loss):
     """Keras loss that returns the losses that the model has computed.
 
-    Keras divides the mean of such a loss by the number of replicas.
+    Keras divides the mean of these losses by the number of replicas.
     """
 
     def call(self, y_true, y_pred):

@@ -178,7 +178,10 @@ class TaskKind:
 
 
 class TaskOfTexts(TaskKind):
-    """Base of kinds with one class or number per text; windows are averaged."""
+    """Base of kinds with one class or number per text.
+
+    The logits of the windows of a text are averaged.
+    """
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):

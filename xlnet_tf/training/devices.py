@@ -216,8 +216,8 @@ def checkpoint_options(strategy):
     """Make options with which this process reads and writes checkpoint files.
 
     Without these tf.train.CheckpointOptions the hosts of a TPU would read and
-    write the files, although they may not have this process's paths. With
-    several workers each worker has its own files.
+    write the files, although a path of this process may be missing on a host.
+    With several workers each worker has its own files.
     """
     if has_peers(strategy):
         return tf.train.CheckpointOptions()

@@ -69,8 +69,8 @@ def claimed(directory):
     """Context that locks the directory of a run against other programs.
 
     The context first removes the unfinished files of a killed run. A directory
-    in a bucket is not locked. If the disk cannot lock files, a warning says
-    that the directory is not locked.
+    in a bucket is not locked. If the disk cannot lock files, the context
+    gives a warning instead.
 
     Args:
         directory: path of the run. A missing directory is created, and removed

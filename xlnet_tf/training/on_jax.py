@@ -549,12 +549,13 @@ def make_step(model, optimizer, loss, settings, devices):
     Returns:
         function of (weights, moments, others, features, seeds) that returns
         (weights, moments, memory, report). The weights and moments are lists of
-        arrays; the arguments cannot be read afterwards. `others` is the list of
-        arrays of `untrained`. `features` is a dict of arrays of B rows,
-        memory included. `seeds` is int32 [devices, parts, 2]. `memory` is a
-        dict for `StatefulMemory.write`. `report` is a dict of `loss`,
-        `gradient_norm` and `is_finite` of the whole batch, and of the sums
-        `metrics` and `weight`, which are zero if the step is not finite.
+        arrays. The given weights and moments cannot be read afterwards.
+        `others` is the list of arrays of `untrained`. `features` is a dict of
+        arrays of B rows, memory included. `seeds` is int32
+        [devices, parts, 2]. `memory` is a dict for `StatefulMemory.write`.
+        `report` is a dict of `loss`, `gradient_norm` and `is_finite` of the
+        whole batch, and of the sums `metrics` and `weight`, which are zero if
+        the step is not finite.
     """
     parts = settings.gradient_accumulation_steps
     variables = [*model.trainable_variables, *untrained(model)]

@@ -11,7 +11,8 @@ the field:
 - `DATA`: the field changes the order of the data, or the meaning of a
   checkpoint.
 - `PLACE`: the field is about files, the model in the files, or machines.
-  Instead of such fields `run.json` has the model and the digests of the files.
+  `run.json` contains the model and the digests of the files instead of these
+  fields.
 """
 
 import dataclasses
