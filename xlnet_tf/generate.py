@@ -6,8 +6,8 @@
 
 The command writes a JSON object for each prompt, in the order of the prompts.
 With `--output`, the same command again resumes a stopped run. If the output is
-in a bucket, a run that SIGKILL ended begins again. If a prompt cannot be read,
-its object contains `error`, and the exit status is 1.
+in a bucket, a run that SIGKILL ended starts again at the first prompt. If a
+prompt cannot be read, its object contains `error`, and the exit status is 1.
 """
 
 import contextlib

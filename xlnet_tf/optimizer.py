@@ -154,7 +154,7 @@ class AdamW(keras.optimizers.AdamW):
             embeddings keep the full rate.
         num_layers: int, L, for `layer_decay`. Default: the number of layers
             with variables, which is too small if the top layers are frozen.
-            `compile` of a task sets it.
+            `compile` of a task sets this number.
         **kwargs: arguments of `keras.optimizers.AdamW`.
 
     Raises:

@@ -227,7 +227,7 @@ def list_names(values):
 
 
 def check_sizes(fields, names, kind):
-    """Refuse a dict that lacks one of the sizes in every config file.
+    """Refuse a dict that lacks a size that every config file contains.
 
     Args:
         fields: dict of the fields, by our names.

@@ -47,7 +47,7 @@ class XLNetConfig(ModelConfig):
             memory. 0 (default) means all tokens.
         clamp_length: int, limit of distances in the relative position
             encoding, in both directions. 0 (default) means no limit. The
-            released files' -1 is read as 0.
+            value -1 of released files is read as 0.
         same_length: bool, whether every token of a causal model may attend to
             the same number of keys, M + 1. Without memory every token may
             attend to all earlier tokens. Default False.
@@ -161,9 +161,9 @@ class XLNetConfig(ModelConfig):
         return cls(**fields)
 
     def to_json(self, path: str | os.PathLike) -> None:
-        """Write a config file in the released format, with our other fields.
+        """Write a config file in the released format, with additional fields.
 
-        A field without a released name is written, by our name, if its value
+        A field without a released name is written under our name if its value
         differs from the default. `memory_length` is always written, because
         pretraining chooses a memory length if the file lacks this field. The
         released code ignores unknown fields.

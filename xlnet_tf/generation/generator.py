@@ -39,7 +39,8 @@ class GeneratedText:
             in `text`.
         log_probability: float, log-probability of `token_ids` and the end token
             under the model. For beam search the value includes the effect of
-            rules, and the tokens after a string of `stop`.
+            rules such as `no_repeat_ngram`, and the tokens after a string of
+            `stop`.
         score: float, by which the texts of a prompt are sorted.
         has_ended: bool, whether the model or a string of `stop` ended the text.
             False: the text reached the maximum length.

@@ -1,8 +1,8 @@
 """Search for the next tokens: greedy search, sampling and beam search.
 
-This file contains the rules, the choice of one token, and the loop of greedy
-search and sampling. Beam search uses Model Garden's `SequenceBeamSearch`, which
-needs TensorFlow.
+This file contains the rules that change logits, such as `no_repeat_ngram`, the
+choice of one token, and the loop of greedy search and sampling. Beam search
+uses Model Garden's `SequenceBeamSearch`, which needs TensorFlow.
 
 Shapes: B examples, K beams, N rows, T tokens of a prompt, W tokens of a
 history, S steps, V vocabulary.

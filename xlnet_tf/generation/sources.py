@@ -78,7 +78,8 @@ def of_sources(features):
 
     Returns:
         (dict of features, history). The history is an int32 tensor of shape [B,
-        T]: the last token, encoded by `without_rules`, and -1 otherwise.
+        T]. The last column has the last token, encoded by `without_rules`. All
+        other columns have -1.
     """
     token_ids = features["token_ids"]
     num_tokens = ops.shape(token_ids)[1]

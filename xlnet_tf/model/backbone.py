@@ -77,11 +77,11 @@ class XLNetBackbone(Backbone):
         attention_weights: bool, whether to return the attention probabilities
             too. The layers are then not recomputed. Default False.
         first_half_length: int, length of a prefix whose content rows and
-            targets cannot see the tokens after the prefix, as in records with a
-            reused half. Unused distances are then not projected.
+            targets cannot attend to the tokens after the prefix, as in records
+            with a reused half. Unused distances are then not projected.
             "memory_efficient", and "fused" on a GPU, skip the masked scores.
-            Outputs are wrong if a mask lets these rows see tokens after the
-            prefix. Default 0: there is no such prefix.
+            Outputs are wrong if a mask lets these rows attend to tokens after
+            the prefix. Default 0: there is no such prefix.
 
     Returns:
         dict: the outputs.

@@ -75,10 +75,10 @@ class BaseModel(keras.Model):
     def output(self):
         """Symbolic outputs of a call on `input`: KerasTensor, dict or list.
 
-        If another call returned more tensors, for example a call with targets,
-        the list of its tensors is returned. If the model is a part of a
-        functional model, Keras finds the number of a call's tensors by this
-        property.
+        If another call, for example with targets, returned more tensors than
+        the call on `input`, the output is the list of that call's tensors. In
+        a functional model that contains this model, Keras reads the number of
+        a call's tensors from this property.
         """
         of_calls = [node.output_tensors for node in self._inbound_nodes]
         most = max(of_calls, key=len, default=[])

@@ -88,7 +88,7 @@ class StatefulMemory(keras.layers.Layer):
         memory_length: int, M.
         hidden_dim: int, D.
         batch_size: int, B, number of rows of one replica.
-        mask_unwritten: bool, whether to mask unwritten memory. With it, a row
+        mask_unwritten: bool, whether to mask unwritten memory. If True, a row
             whose feature `is_continuation` is False attends to no memory.
             Default False: as in the released code, no memory is masked.
 

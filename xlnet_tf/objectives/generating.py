@@ -96,8 +96,9 @@ class GeneratingModel:
             inputs: str or list of str, the texts.
             order: order of the targets: "forward" (default), "backward",
                 "random", or "independent", which predicts each target without
-                the other targets. Also a function of the number of targets that
-                returns the step of each target, or a list of orders.
+                the other targets. The order may also be a function from the
+                number of targets to the step of each target, or a list of
+                orders.
             num_orders: int, number of random orders to average over. Default 1.
             seed: int, seed of random orders. Default 0.
             spans: list of (begin, end), the characters of the text that are

@@ -14,12 +14,12 @@ from xlnet_tf.tasks.heads import ClassificationHead
 class NextSentence(Objective):
     """Objective: predict whether segment B of a row continues segment A.
 
-    The output of the class token predicts this label. The class token is the
-    last token of a row for XLNet and the first token for BERT. The batch has
-    the label `is_next` bool [B], True if B continues A. The objective adds
+    The label in the batch is `is_next` bool [B], True if B continues A. The
+    output of the class token predicts the label. The class token is the last
+    token of a row for XLNet and the first token for BERT. The objective adds
     `next_sentence_loss` and `next_sentence_correct`, float32 [B], to the
     outputs. The weight of a row is the sum of its target weights. Outside
-    training the label is optional, and the objective is skipped without it.
+    training the label is optional; without the label the objective is skipped.
 
     Args:
         weight: float, factor of the loss relative to the other objective.

@@ -62,7 +62,7 @@ class Objective:
             row of the last token, or "pseudo" for a pseudo token [P]. None if
             the objective cannot generate.
         fills_blanks: bool, whether the objective predicts a token from the text
-            on both sides of it.
+            on both sides of the token.
 
     Example:
 

@@ -29,7 +29,7 @@ _OF_OBJECTIVES = "loss", "loss_weights", "metrics", "weighted_metrics"
 class TokenLoss(keras.losses.Loss):
     """Keras loss that returns the losses that the model has computed.
 
-    Keras divides the mean of such a loss by the number of replicas.
+    Keras divides the mean of these losses by the number of replicas.
     """
 
     def call(self, y_true, y_pred):
@@ -65,8 +65,9 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         streams: "both", or "query" to omit `content` from the outputs. None
             (default) means "query" in training with labels, else "both".
             `content` is always included if an objective needs it.
-        first_half_length: int, length of a prefix that cannot see the tokens
-            after it, see `XLNetBackbone`. Default 0: there is no such prefix.
+        first_half_length: int, length of a prefix that cannot attend to the
+            tokens after it, see `XLNetBackbone`. Default 0: there is no such
+            prefix.
 
     Returns:
         dict: the outputs of the backbone and, if the batch has labels:
@@ -301,7 +302,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         sample_weight=None,
         training=True,
     ):
-        """Compute the loss of `fit`, a replica's share of the call's loss."""
+        """Compute the loss of `fit`: the output `loss` / number of replicas."""
         if "loss" not in y_pred:
             raise ValueError(
                 "`fit` and `evaluate` need the feature `target_ids`. "

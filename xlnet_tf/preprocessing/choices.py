@@ -23,8 +23,8 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
     A sequence is the context, then the question and the option. The option
     replaces each `_` in the question, or follows a question without `_`. A long
     context is truncated at the end. A question with its option is truncated at
-    the beginning if they have more than `max_question_length` tokens or do not
-    fit.
+    the beginning if both together have more than `max_question_length` tokens
+    or do not fit into the sequence.
 
     Args:
         max_question_length: int, maximum number of tokens of a question with

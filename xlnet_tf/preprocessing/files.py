@@ -59,8 +59,8 @@ class PreprocessorPreset:
         are used; otherwise the defaults.
 
         Args:
-            path: str or path of a preset, of a released model's directory, or
-                of Hugging Face's.
+            path: str or path of a preset, or of a directory with a released
+                model or a model of Hugging Face.
             verify: bool, whether to compare the files with the directory's
                 `SHA256SUMS`, if this file exists. Default True.
             **settings: constructor arguments that override the saved settings.

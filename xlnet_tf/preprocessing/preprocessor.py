@@ -337,8 +337,8 @@ def check_vocabulary(
     """Refuse a tokenizer with more pieces than the model has tokens.
 
     A model may have more tokens than the tokenizer: added tokens, and padding
-    rows of its embedding table. These tokens are never predicted. Very many of
-    them cause a warning.
+    rows of its embedding table. These tokens are never predicted. Very many
+    such tokens cause a warning.
 
     Args:
         num_pieces: int, number of the tokenizer's pieces.

@@ -178,7 +178,7 @@ def check_rank(tensor, name, rank):
 
 
 def of_examples(texts, shape=None):
-    """Make a string tensor of a list of str; U+FFFD for lone surrogates.
+    """Make a string tensor of a list of str; lone surrogates become U+FFFD.
 
     Args:
         texts: list of str.

@@ -142,7 +142,7 @@ class MultipleChoice(TaskKind):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """Compute metrics, the first also for each `group`; see `TaskKind`."""
+        """Compute metrics, and the first metric also for each `group`."""
         metrics.check_numbers([max(x["probabilities"]) for x in decoded])
         groups = [x.group for x in examples]
         return metrics.evaluate(
@@ -170,7 +170,8 @@ class XLNetRanker(XLNetMultipleChoice):
     Call arguments:
         features: dict of `token_ids` int32 [B, O, T], and optionally
             `segment_ids` and `padding_mask` of the same shape, and
-            `document_mask` [B, O], 1 = a document, 0 = filler.
+            `document_mask` [B, O], 1 = a document, 0 = filler for a query with
+            fewer documents.
         training: bool, whether dropout is applied.
 
     Returns:

@@ -167,7 +167,7 @@ class TaskKind:
         raise NotImplementedError
 
     def adopt(self, scores):
-        """Store results of `score` for later answers, such as a threshold."""
+        """Store results of `score`, such as a threshold, for later answers."""
 
     def details(self, encoded):
         """JSON object that a run stores for its exports, or None.
@@ -178,7 +178,10 @@ class TaskKind:
 
 
 class TaskOfTexts(TaskKind):
-    """Base of kinds with one class or number per text; windows are averaged."""
+    """Base of kinds with one class or number per text.
+
+    The logits of the windows of a text are averaged.
+    """
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):

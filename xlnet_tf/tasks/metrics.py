@@ -36,7 +36,7 @@ def _from_library(module, function, **options):
 
 
 def f1(targets, predictions):
-    """F1 of class 1 in binary classification; 0 if no class 1 occurs."""
+    """F1 of class 1 in binary classification; 0 if class 1 does not occur."""
     from sklearn.metrics import f1_score
 
     for name, values in (("targets", targets), ("predictions", predictions)):
@@ -267,8 +267,8 @@ def evaluate(kind, names, targets, predictions, groups=None):
         names: tuple of str, the main metric first. "mean" is the average of the
             other metrics.
         targets, predictions: [R] classes or numbers; or R lists with the tags
-            of sentences; or R lists of relevances and R lists of scores of
-            queries.
+            of sentences; or, for R queries, lists of relevances as targets and
+            lists of scores as predictions.
         groups: sequence of R names of groups, or None (default). The first
             metric is also computed for each group, with a name such as
             "accuracy_high".
@@ -335,7 +335,7 @@ def check_numbers(values):
 
 
 def check_lengths(targets, outputs):
-    """Refuse empty targets, and another number of targets than of outputs."""
+    """Refuse empty targets, and targets and outputs of different lengths."""
     if len(targets) != len(outputs) or not len(targets):
         raise ValueError(
             "expected as many targets (or groups) as outputs, and at least "
@@ -344,7 +344,7 @@ def check_lengths(targets, outputs):
 
 
 def check_sentences(targets, predictions):
-    """Refuse predictions with other numbers of sentences or of tags."""
+    """Refuse predictions with more or fewer sentences or tags than targets."""
     check_lengths(targets, predictions)
     for row, both in enumerate(zip(targets, predictions, strict=True)):
         wanted, given = map(len, both)

@@ -52,10 +52,10 @@ class XLNetSeq2Seq(LanguageModelTask):
     - For a causal XLNet, the row of the previous token. Source tokens then
       attend only to earlier tokens.
 
-    In training, a share of the target tokens is corrupted in the input of later
-    tokens: 80 % become <mask>, 10 % another token, 10 % stay. In addition, 10 %
-    of all [P] become another token, and 10 % become the token that they
-    predict.
+    In training, a share of the target tokens is corrupted in the input, but not
+    in the labels. 80 % of the corrupted tokens become <mask>, 10 % become
+    another token, and 10 % stay. In addition, 10 % of all [P] become another
+    token, and 10 % become the token that they predict.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
@@ -368,8 +368,7 @@ class TargetInputs:
         pseudo_mask_id: int, the id used as [P].
 
     Attributes:
-        num_pieces: int, V, or the tokenizer's number of pieces if this is
-            smaller.
+        num_pieces: int, the smaller of V and the tokenizer's number of pieces.
     """
 
     def __init__(self, next_token, config, target_corruption, pseudo_mask_id):

@@ -17,7 +17,8 @@ def answer_scores(spec, examples, decoded):
     """Compute the official metrics of answers to questions.
 
     Args:
-        spec: TaskSpec. Unless it is "squad-1.1", questions may have no answer.
+        spec: TaskSpec. In all tasks except "squad-1.1", questions may have no
+            answer.
         examples: list of QuestionExample.
         decoded: list of dict with the keys `n_best`, a list of dict with
             `text`, best first, and `no_answer_odds`, the logit of "no answer".
@@ -112,8 +113,8 @@ def scores_2(examples, texts, null_odds, threshold=0.0):
         null_odds: dict from the id of each question to the logit of "no
             answer".
         threshold: float. A question has no answer if its `null_odds` are
-            larger. `best_exact` and `best_f1` ignore the threshold. Default 0,
-            even odds.
+            above the threshold. `best_exact` and `best_f1` ignore the
+            threshold. Default 0, even odds.
 
     Returns:
         dict of float, in percent. `exact` and `f1` are for all questions; with

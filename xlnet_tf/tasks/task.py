@@ -40,11 +40,11 @@ _OF_THE_BACKBONE = (
 class Task(Preset, BaseModel):
     """Model with a backbone and a head on its outputs; base class of the tasks.
 
-    With a preprocessor, `fit`, `evaluate`, `predict` and their `*_on_batch`
-    accept raw strings: lists, arrays, a column of a data frame, or batches of a
-    tf.data.Dataset, a `keras.utils.PyDataset` or a generator. Ready features,
-    dicts with `token_ids`, skip the preprocessor. The first `fit` or `evaluate`
-    compiles an uncompiled model.
+    With a preprocessor, `fit`, `evaluate`, `predict` and the methods
+    `*_on_batch` accept raw strings: lists, arrays, a column of a data frame, or
+    batches of a tf.data.Dataset, a `keras.utils.PyDataset` or a generator.
+    Ready features, dicts with `token_ids`, skip the preprocessor. The first
+    `fit` or `evaluate` compiles an uncompiled model.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.

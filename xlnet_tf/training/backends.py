@@ -26,7 +26,8 @@ def with_precision(settings, backend):
 def opened_backend(settings):
     """Context of the backend of a command, see `make_backend`.
 
-    A worker that fails in it does not let the others wait.
+    On JAX, a worker that fails in this context ends at once, and JAX then ends
+    the other workers.
     """
     with contextlib.ExitStack() as stack:
         if keras.backend.backend() == "jax":

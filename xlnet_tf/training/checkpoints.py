@@ -98,12 +98,13 @@ class Checkpoints:
         run: loop.Run. The chief writes to the directory. The other workers take
             part in saving, because all workers read variables together. They
             write to a temporary directory.
-        model, optimizer: the objects that the backend tracks.
+        model, optimizer: objects whose variables the checkpoints contain.
         memory: StatefulMemory or None.
 
     Attributes:
         restored: str, prefix of the restored checkpoint, or None.
-        skipped: list of str, the damage of each skipped checkpoint.
+        skipped: list of str, a description of the damage for each skipped
+            checkpoint.
     """
 
     def __init__(self, directory, run, model, optimizer, memory):
@@ -145,7 +146,7 @@ class Checkpoints:
         """Save a checkpoint of the current step, with memory and digests.
 
         Returns:
-            bool, whether it was saved. False if the step's checkpoint exists.
+            bool, whether it was saved. False if this step has a checkpoint.
         """
         step = int(self._checkpoint.step.numpy())
         if step == self._last_step:
@@ -307,7 +308,7 @@ def remove_leftovers(directory):
 def _part(name):
     """Return (part, step) of a checkpoint's file from its name.
 
-    Returns None for another file, whose name may begin in the same way.
+    Returns None for other files, even if their names begin in the same way.
     """
     for part, pattern in _PARTS.items():
         if match := pattern.fullmatch(name):

@@ -1,6 +1,6 @@
 """Distribution strategies: devices, workers, TPUs and deadlines.
 
-No other file distinguishes the strategies of TPUs, GPUs and CPUs.
+Only this module distinguishes the strategies for TPUs, GPUs and CPUs.
 """
 
 import contextlib
@@ -89,7 +89,7 @@ def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
 
 
 class JaxWorker(tf.distribute.OneDeviceStrategy):
-    """Data and files of one of several workers on Keras' JAX backend.
+    """Strategy for the data and files of a worker on Keras' JAX backend.
 
     Args:
         index, count: ints, index of this worker and number of all workers.
@@ -120,7 +120,7 @@ def is_one_device(strategy):
     A `MirroredStrategy` communicates even with a single device.
 
     Args:
-        strategy: tf.distribute.Strategy, TensorFlow's default one included.
+        strategy: tf.distribute.Strategy, or TensorFlow's default strategy.
 
     Returns:
         bool.
@@ -157,8 +157,8 @@ def distribute_rows(strategy, rows_of_worker):
 
     Returns:
         distributed data set. On a single CPU the data set itself, because
-        batches need no prefetch to a device, and prefetching iterators tune
-        themselves, see `data_pipeline.dataset_options`.
+        batches need no prefetch to a device. Iterators that prefetch to a
+        device use autotuning, see `data_pipeline.dataset_options`.
     """
     if is_one_cpu(strategy):
         return rows_of_worker(tf.distribute.InputContext())
@@ -216,8 +216,8 @@ def checkpoint_options(strategy):
     """Make options with which this process reads and writes checkpoint files.
 
     Without these tf.train.CheckpointOptions the hosts of a TPU would read and
-    write the files, and they may not have the same paths. With several workers
-    each worker has its own files.
+    write the files, although a path of this process may be missing on a host.
+    With several workers each worker has its own files.
     """
     if has_peers(strategy):
         return tf.train.CheckpointOptions()

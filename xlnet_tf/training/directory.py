@@ -35,7 +35,7 @@ from xlnet_tf.training.devices import differing
 
 @contextlib.contextmanager
 def opened(directory, is_chief, smaller, explain_data_loss=None):
-    """Context that locks a run's directory and makes errors helpful.
+    """Context that locks a run's directory and makes error messages helpful.
 
     Args:
         directory: path of the run.
@@ -68,8 +68,9 @@ def opened(directory, is_chief, smaller, explain_data_loss=None):
 def claimed(directory):
     """Context that locks the directory of a run against other programs.
 
-    The context first removes the unfinished files of a killed run. A bucket has
-    no locks. A disk that cannot lock files is not locked, with a warning.
+    The context first removes the unfinished files of a killed run. A directory
+    in a bucket is not locked. If the disk cannot lock files, the context
+    gives a warning instead.
 
     Args:
         directory: path of the run. A missing directory is created, and removed
@@ -185,8 +186,8 @@ class Kind(typing.NamedTuple):
         fixed_settings: tuple of str, names of the settings that a resumed run
             may not change.
         differences: dict from an entry of the identity to the message for a
-            difference. If the entry is a dict, the message for each of its
-            values.
+            difference. If the entry is a dict, the text that follows the name
+            of each differing value in the message.
         checked_files: tuple of str, names of other files that are checked
             before a run is resumed.
     """
@@ -248,7 +249,8 @@ def check_same(directory, before, now, fixed_settings, texts):
         now: dict, the identity of this run.
         fixed_settings: names of the settings that may not change.
         texts: dict from an entry to the message for a difference. If the entry
-            is a dict, the message for each of its values.
+            is a dict, the text that follows the name of each differing value in
+            the message.
 
     Raises:
         ValueError: if the runs differ; the message names every difference. Also

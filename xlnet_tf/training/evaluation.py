@@ -157,7 +157,7 @@ def padded_lengths(sequence_length, segment_length=None):
 
 
 def reading_settings(stored):
-    """Return the settings of a model's run that affect its rows, dict.
+    """Return the settings of a model's run for the encoding of rows, dict.
 
     Args:
         stored: StoredModel.

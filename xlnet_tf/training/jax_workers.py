@@ -1,8 +1,8 @@
-"""Workers on Keras' JAX backend: how they meet, and the end of a lost one.
+"""Workers on Keras' JAX backend: their connection, and the loss of a worker.
 
-A worker is a process that trains with others, by `jax.distributed`. If one is
-lost, JAX ends the others: at once if a connection breaks, else after
-`_HEARTBEAT` seconds.
+A worker is a process that trains with other processes, by `jax.distributed`. If
+a worker is lost, JAX ends all other workers: at once if a connection breaks,
+else after `_HEARTBEAT` seconds.
 """
 
 import atexit
@@ -77,8 +77,8 @@ def join(settings):
         settings: PretrainingSettings or FinetuningSettings.
 
     Raises:
-        ValueError: if the address is wrong, there is none, or JAX is too old.
-        RuntimeError: if the workers do not meet there.
+        ValueError: if the address is wrong or missing, or JAX is too old.
+        RuntimeError: if the workers do not meet at the address.
     """
     global _has_joined
     timeouts = {
@@ -145,10 +145,10 @@ def join(settings):
 
 @contextlib.contextmanager
 def together():
-    """Context of a run; a worker that fails in it ends at once.
+    """Context of a run that ends the process of a failed worker at once.
 
-    JAX would wait at the end of the process for the other workers, which wait
-    for this one in a step.
+    Without the context, JAX would wait for the other workers before the process
+    ends, while the other workers wait in a step for the failed worker.
 
     Raises:
         RuntimeError: if another worker was lost.
@@ -170,10 +170,11 @@ def together():
 
 
 def _pass_on_output():
-    """Let a small second process pass on what libraries of C++ write.
+    """Filter the output of C++ libraries by a small second process.
 
-    They would write of connections to standard output. If a worker is lost, JAX
-    aborts the others with a stack trace.
+    The second process drops Gloo's lines about connections, and shortens JAX's
+    stack trace for a lost worker to one line. All other lines are written to
+    standard error.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -77,7 +77,7 @@ class MetricsLog:
     Progress is a bar on a terminal, and a line for each loop elsewhere.
 
     Args:
-        directory: path of the run, or None for a worker without files.
+        directory: path of the run, or None for a worker that writes no files.
         settings: PretrainingSettings. Only `steps`, `log_to` and `profile` are
             used.
         global_step: tf.Variable, the number of steps so far.
@@ -154,7 +154,7 @@ class MetricsLog:
         write_bytes(self._file, text.encode())
 
     def train(self, scalars):
-        """Log a loop of training.
+        """Log a loop of training steps.
 
         Args:
             scalars: dict of str to number.
@@ -214,7 +214,7 @@ class MetricsLog:
         _tell(text)
 
     def _told_of_steps(self, scalars):
-        """Return the text about a loop's unusual steps, for the progress."""
+        """Return the text about a loop's unusual steps, for a progress line."""
         text = ""
         if "largest_loss" in scalars:
             loss = scalars["largest_loss"]

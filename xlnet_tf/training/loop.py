@@ -84,7 +84,7 @@ class Training:
             float, or None if it was stopped. The first metric selects the best
             weights.
         is_better: function of (metric, value, best value) that returns a bool.
-            Default: whether a loss is smaller.
+            Default: `is_smaller`.
         patience: int, number of steps without a better evaluation after which
             the run ends, or None (default) for no such end.
     """

@@ -2,8 +2,8 @@
 
 Data, files and the loop are the same as on TensorFlow. Each device computes its
 rows of the batch, like a replica of a TensorFlow strategy, with the same seeds.
-All devices make the same update from sums over the devices. Kernels see only
-the rows of one device.
+All devices make the same update from sums over the devices. An attention kernel
+computes only the rows of one device.
 
 Shapes: B rows of the whole batch.
 """
@@ -186,7 +186,7 @@ class Jax:
 
 
 def _of_all_workers(value):
-    """Array of the values of a number at all workers."""
+    """Gather a number from all workers, array [workers]."""
     return multihost_utils.process_allgather(np.float32(value))
 
 
@@ -249,9 +249,9 @@ class Devices:
         devices: list of jax.Device.
 
     Attributes:
-        devices: the same, in the order of the rows.
-        workers: int, processes that have these devices.
-        own: range, the places of this process's devices.
+        devices: the argument, in the order of the rows.
+        workers: int, number of processes that have these devices.
+        own: range, the indices in `devices` of this process's devices.
 
     Raises:
         ValueError: if processes have different numbers of devices.
@@ -281,8 +281,8 @@ class Devices:
             function: function of pytrees of arrays.
             inputs, outputs: sequences of bool, whether the arrays of each
                 argument and of each result are divided by rows.
-            given_up: ints, the arguments whose memory the results may reuse.
-                Their arrays cannot be read afterwards.
+            given_up: ints, the indices of arguments whose memory the results
+                may reuse. These arguments cannot be read afterwards.
         """
 
         def specs(are_divided):
@@ -300,7 +300,7 @@ class Devices:
         )
 
     def summed(self, sums):
-        """Sums over the devices of a pytree, within `on_each`."""
+        """Sum a pytree over the devices, within `on_each`."""
         # XLA would copy the sums of a single device.
         return jax.lax.psum(sums, "rows") if len(self) > 1 else sums
 
@@ -325,7 +325,7 @@ class Devices:
         return self._own(arrays, _ROWS)
 
     def own_copies(self, arrays):
-        """Return copies on all devices as arrays on this process's devices."""
+        """Convert arrays copied to all devices to arrays of this process."""
         return self._own(arrays, _ALL)
 
     def _own(self, arrays, spec):
@@ -549,12 +549,13 @@ def make_step(model, optimizer, loss, settings, devices):
     Returns:
         function of (weights, moments, others, features, seeds) that returns
         (weights, moments, memory, report). The weights and moments are lists of
-        arrays; the arguments cannot be read afterwards. `others` is the list of
-        arrays of `untrained`. `features` is a dict of arrays of B rows,
-        memory included. `seeds` is int32 [devices, parts, 2]. `memory` is a
-        dict for `StatefulMemory.write`. `report` is a dict of `loss`,
-        `gradient_norm` and `is_finite` of the whole batch, and of the sums
-        `metrics` and `weight`, which are zero if the step is not finite.
+        arrays. The given weights and moments cannot be read afterwards.
+        `others` is the list of arrays of `untrained`. `features` is a dict of
+        arrays of B rows, memory included. `seeds` is int32
+        [devices, parts, 2]. `memory` is a dict for `StatefulMemory.write`.
+        `report` is a dict of `loss`, `gradient_norm` and `is_finite` of the
+        whole batch, and of the sums `metrics` and `weight`, which are zero if
+        the step is not finite.
     """
     parts = settings.gradient_accumulation_steps
     variables = [*model.trainable_variables, *untrained(model)]

@@ -129,7 +129,7 @@ def evaluate_with_memory(
 def evaluate_with_window(
     model, token_ids, window, stride, rows=1, progress=False
 ):
-    """Sum the losses of a text that is read in a sliding window, no memory.
+    """Sum the losses of a text, read in a sliding window without memory.
 
     After the first `window` tokens, every token attends to at least
     `window - stride` tokens.

@@ -11,7 +11,8 @@ the field:
 - `DATA`: the field changes the order of the data, or the meaning of a
   checkpoint.
 - `PLACE`: the field is about files, the model in the files, or machines.
-  Instead of such fields `run.json` has the model and the digests of the files.
+  `run.json` contains the model and the digests of the files instead of these
+  fields.
 """
 
 import dataclasses
@@ -734,7 +735,7 @@ class FinetuningSettings(Schedule, Compute, Optimization):
 
         Options override the file, and the file overrides the recipe. If epochs
         or steps are given, they replace the recipe's epochs, steps and warm-up.
-        If no learning rate is given, it is None until `for_model` sets it.
+        A learning rate that is not given is None until `for_model` sets it.
 
         Args:
             task: str, name of the task.

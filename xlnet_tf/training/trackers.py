@@ -94,7 +94,7 @@ class MLflow:
 
 
 class Tracker:
-    """Run of a service, whose failures do not end the training.
+    """Run of a service; failures of the service do not end the training.
 
     Args:
         name: str, "wandb" or "mlflow".

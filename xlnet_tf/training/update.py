@@ -82,8 +82,8 @@ def make_update(optimizer, variables, settings, strategy):
     """Make a function that updates the weights with a batch's gradients.
 
     If the loss or the norm of the gradients is not finite, weights and moments
-    do not change. Only the optimizer's step number increases, from which the
-    learning rate follows.
+    do not change. Only the optimizer's step number, which determines the
+    learning rate, increases.
 
     Args:
         optimizer: AdamW, built.

@@ -1,8 +1,8 @@
 """Incremental decoding: forward passes for one new token at a time.
 
 A decoder caches the keys and values of all tokens. One pass reads the context,
-which is the prompt and its memory. Then each new token costs one row per layer.
-If another row predicts the next token, a new token costs two rows per layer.
+which is the prompt and its memory. Then each new token costs one row per layer,
+or two rows if a separate row predicts the next token.
 
 The context is stored separately from the new tokens. It never changes, so all
 beams of an example share the context, and no step copies it. New tokens are

@@ -56,9 +56,9 @@ class AttentionRules(NamedTuple):
         streams: "both" (default) for T rows of the content stream and then P
             rows of the query stream, or "query" for the P rows alone.
         first_half_length: int, length of a prefix whose content rows and
-            targets cannot see the tokens after the prefix. The mask hides these
-            tokens too, so a kernel may ignore the length. Default 0: there is
-            no such prefix.
+            targets cannot attend to the tokens after the prefix. The mask hides
+            these tokens too, so a kernel may ignore the length. Default 0:
+            there is no such prefix.
         num_tokens: int or scalar tensor, T. The kernel sets it.
         mask_rows: uint32 tensor of shape [..., Q, 1], the hashes of the dropout
             mask's rows, see `hash_rows`. The kernel sets it. Default None, for

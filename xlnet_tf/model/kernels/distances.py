@@ -102,8 +102,8 @@ def num_unneeded_distances(num_tokens, first_half_length):
 
     Args:
         num_tokens: int, T. For a scalar tensor the result is 0.
-        first_half_length: int, length of a prefix that cannot see the tokens
-            after it. 0 means that there is no such prefix.
+        first_half_length: int, length of a prefix that cannot attend to the
+            tokens after it. 0 means that there is no such prefix.
 
     Returns:
         int.

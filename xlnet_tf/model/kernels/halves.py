@@ -1,4 +1,4 @@
-"""Attention in two parts, for a prefix that cannot see the tokens after it.
+"""Attention in two parts, for a prefix that does not attend to later tokens.
 
 In the released pretraining, content rows of the reused half attend only to that
 half and to memory. For T = 4 and M = 2, with halves of two tokens:

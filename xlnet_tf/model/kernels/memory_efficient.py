@@ -12,7 +12,7 @@ their cost:
   Memory then does not grow with B * N. B and T must be known when the step is
   traced. If B or T is unknown, all scores are kept; use `rematerialize`
   (`model/recomputation.py`).
-- If a prefix cannot see the tokens after it
+- If a prefix cannot attend to the tokens after it
   (`AttentionRules.first_half_length`), the masked scores are not computed.
 
 `plain` computes the same attention, equation by equation.

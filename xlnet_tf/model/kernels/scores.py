@@ -68,7 +68,7 @@ def score_dtype(dtype):
 
 
 def segment_difference(inputs):
-    """Score of a key in a different segment minus the score in the same one.
+    """Score of a key in another segment minus its score in the same segment.
 
     Args:
         inputs: AttentionInputs.

@@ -279,7 +279,7 @@ def _cut(value):
 
 
 def _weights(row, labels):
-    """Return the logits' weights in the sum that explains the error."""
+    """Return the weights of an error's logits for `influence_of_words`."""
     if "true_score" in row:
         return float(np.sign(row["score"] - row["true_score"]))
     if "true_labels" in row:

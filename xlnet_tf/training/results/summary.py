@@ -103,9 +103,9 @@ def written(metrics, comma=", "):
     """Format metrics as a line of text.
 
     Args:
-        metrics: dict of str to float. If a threshold is the lowest 32-bit
-            number, no question is answered, and the line has words instead of
-            the number.
+        metrics: dict of str to float. A threshold equal to the lowest 32-bit
+            number means that no question is answered. The line then has words
+            instead of the number.
         comma: str, text between two metrics. Default ", ".
     """
     return comma.join(

@@ -127,7 +127,7 @@ def why_unsupported(query_shape, num_tokens, num_keys, dtype):
 
 
 def _capability():
-    """Return the compute capability of an NVIDIA GPU; infinity for others."""
+    """Return an NVIDIA GPU's compute capability; infinity for other GPUs."""
     device = jax.devices()[0]
     try:
         return float(device.compute_capability)
