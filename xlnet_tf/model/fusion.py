@@ -4,8 +4,6 @@ On a CPU, XLA multiplies bfloat16 as slowly as float32. TensorFlow's oneDNN
 multiplies bfloat16 with the processor's instructions for it.
 """
 
-import tensorflow as tf
-
 # Operations that XLA does not compile. These are matrix products, and
 # operations that read or write variables, call functions or copy no data. For
 # all but matrix products XLA would only wait.
@@ -30,6 +28,8 @@ def without_products(function):
     Returns:
         function with the same arguments.
     """
+
+    import tensorflow as tf
 
     def marked(*args, **kwargs):
         with tf.xla.experimental.jit_scope(
