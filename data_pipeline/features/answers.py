@@ -264,7 +264,7 @@ def strip(texts, begins):
         begins: int32 tensor [K], offset of each text, in code points.
 
     Returns:
-        tuple of the texts and the begins without the blanks.
+        tuple of the stripped texts and their offsets.
     """
     blank = blanks_class()
     from_first = tf.strings.regex_replace(texts, f"^{blank}+", "")

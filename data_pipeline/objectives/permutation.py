@@ -308,10 +308,10 @@ def factorization_rank(token_ids, is_target, shuffled_index, reuse_length):
     """Compute the ranks of the tokens from shuffles.
 
     In the first half, context has the rank -1. Targets, <sep> and <cls> have
-    their shuffled index 0 .. H - 1. In the second half, ranks are higher by
-    `reuse_length + 1`, so they are above all ranks of the first half. The
-    second half attends to the whole first half, but the first half attends to
-    no token of the second half.
+    their shuffled index, which is below the length of the half. In the second
+    half, ranks are higher by `reuse_length + 1`, so they are above all ranks of
+    the first half. The second half attends to the whole first half, but the
+    first half attends to no token of the second half.
 
     Args:
         token_ids: int tensor [B, T].

@@ -49,8 +49,9 @@ def sample_targets(
     "words" selects n whole words, as the release intended. Special tokens,
     <unk> and words that the edge of the half may have cut are not selected. One
     exception: if A or B was truncated to fit, a word cut at that end counts as
-    whole. If the spans do not reach the goal, further whole words are added
-    until no word fits. "single_words" is the same with n = 1.
+    whole. The goal of a half is its share of `num_predict`. If the spans do not
+    reach the goal, further whole words are added until no word fits.
+    "single_words" is the same with n = 1.
 
     "subwords" selects n tokens, as the released code does: its search for the
     end of a word tests the first token of the span instead of the last. If the

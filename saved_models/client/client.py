@@ -68,7 +68,8 @@ def connect(
         Client.
 
     Raises:
-        ValueError: if the URL has another form, or an argument does not fit.
+        ValueError: if the URL has another form, or an argument is invalid or
+            does not apply to this URL.
         FileNotFoundError: if `ca_file` does not exist.
         RuntimeError: if the URL is for gRPC and tensorflow-serving-api is not
             installed.

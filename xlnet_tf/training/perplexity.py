@@ -138,8 +138,8 @@ def evaluate_with_window(
         model: XLNetPretrainer with the objective `Causal`.
         token_ids: int array [N].
         window: int, S, number of tokens in the window.
-        stride: int, number of tokens by which the window moves, and of
-            predicted tokens in each window.
+        stride: int, number of tokens by which the window moves. Every window
+            after the first predicts this number of tokens.
         rows: int, R, number of windows that are computed at once. Default 1.
         progress: bool, whether to print progress. Default False.
 
