@@ -249,8 +249,7 @@ class PretrainingData:
             tf.data.Dataset of dict of str to tensor.
 
         Raises:
-            ValueError: the rows are not in the global batch, or an argument is
-                out of its range.
+            ValueError: if an argument is out of its range.
         """
         num_rows, replica_batch = checked_rows(
             self.batch_size, start_step, first_row, num_rows, replica_batch

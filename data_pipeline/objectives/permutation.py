@@ -181,12 +181,10 @@ def draw_ranks(
     in six. The order of all other tokens has no effect.
 
     Args:
-        seed: int.
-        epoch: int64 tensor [B].
-        record_index: int64 tensor [B].
+        seed, reuse_length: ints.
+        epoch, record_index: int64 tensors [B].
         token_ids: int tensor [B, T].
         is_target: bool tensor [B, T].
-        reuse_length: int.
         permutation_length: int, length of a block. The blocks of a half stay in
             the order of the text, and all have the same shuffle.
         order: str, one of `ORDERS`. Default "random".

@@ -51,8 +51,7 @@ def connect(
             "/versions/N", or "grpc://HOST:8500" for gRPC. With TLS, https:// or
             grpcs://.
         name: str, name of the model; only for gRPC.
-        timeout: float, maximum seconds for an answer, with all retries. Default
-            30.
+        timeout: float, maximum seconds for an answer, with all retries.
         retries: int, maximum number of further attempts if the server refuses
             connections or reports that it is unavailable. Default None: retry
             until `timeout`.
@@ -61,8 +60,7 @@ def connect(
             gRPC's own.
         headers: dict of str to str, headers of each request, such as
             {"authorization": "Bearer ..."}; with gRPC, metadata. Default None.
-        max_reply_bytes: int, maximum size of a reply; larger replies are
-            refused. Default 256 MiB.
+        max_reply_bytes: int, maximum size of a reply. Default 256 MiB.
 
     Returns:
         Client.
@@ -71,8 +69,7 @@ def connect(
         ValueError: if the URL has another form, or an argument is invalid or
             does not apply to this URL.
         FileNotFoundError: if `ca_file` does not exist.
-        RuntimeError: if the URL is for gRPC and tensorflow-serving-api is not
-            installed.
+        RuntimeError: if gRPC's tensorflow-serving-api is not installed.
 
     Example:
 

@@ -266,7 +266,7 @@ DAMAGE = {
     ),
     "other": (
         lambda file: keras.Sequential([keras.layers.Input((3,))]).save(file),
-        "holds a keras.Sequential, and files of models hold no such objects",
+        "holds a keras.Sequential, and files of models have no such objects",
     ),
     "no tokenizer": (
         lambda file: (file.parent / "spiece.model").unlink(),

@@ -238,9 +238,8 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
     """Find the likeliest continuations of prompts by beam search.
 
     The best texts come first. If any text has ended, only ended texts are
-    results; otherwise the results have S tokens. Rules such as
-    `no_repeat_ngram` distribute the probability of forbidden tokens over the
-    allowed tokens.
+    results; otherwise the results have S tokens. Rules divide the probability
+    of forbidden tokens among the allowed tokens.
 
     Args:
         decoder: Decoder.
@@ -267,9 +266,8 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
         place = num_prompt + index
         history = cache["history"]
         columns = tf.range(tf.shape(history)[1])
-        # The library's cache has one dtype; float32 represents every id
-        # exactly. The prompt's last token is already in the history and may be
-        # encoded by `without_rules`.
+        # The library's cache has one dtype, and float32 holds every id. The
+        # history has the prompt's last token, maybe encoded by `without_rules`.
         is_new = (columns == place - 1) & (index > 0)
         history = tf.where(is_new, tf.cast(token, tf.float32)[:, None], history)
         kept = {

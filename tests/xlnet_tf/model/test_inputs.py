@@ -54,7 +54,7 @@ def test_targets_outside_of_the_tokens_are_refused():
             lambda x: bert({**x, "target_ids": ids[:, :2]}),
         ):
             with pytest.raises(
-                ValueError, match=f"from 0 to 4. Received: {place}. Where"
+                ValueError, match=f"from 0 to 4. Received: {place}. If"
             ):
                 call(features)
     in_graph = tf.function(lambda x: backbone(x)["query"])
@@ -113,7 +113,7 @@ def test_values_that_no_feature_has_are_refused():
     ]
     soft = MASKS["target_mapping"] + 0.0
     soft[0, 0, 1] = 1
-    wrong += [("target_mapping", x, "row of 2") for x in (soft, soft > 0)]
+    wrong += [("target_mapping", x, "row with the sum 2") for x in (soft, soft > 0)]
     for name, value, received in wrong:
         message = f"`{name}` must .*Received: .*{received}"
         for features in _given(name, value):

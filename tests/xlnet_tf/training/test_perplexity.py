@@ -167,7 +167,7 @@ def test_the_command_lower_cases_as_the_model_does(tmp_path, capsys):
     assert tokens(capsys.readouterr().out) == tokens(expected)
     for name in ("smaller", "larger"):
         given[-1] = str(tmp_path / name)
-        with pytest.raises(ValueError, match=f"{name} has .*the model 300"):
+        with pytest.raises(ValueError, match=f"{name} has .*the model.s 300"):
             evaluate.main(given)
 
 
