@@ -60,10 +60,10 @@ def as_written(documents, generator):
 
 
 def versions(documents, generator):
-    """Yield groups of ten sentences, and versions of a sentence of the group.
+    """Yield groups of ten sentences, each followed by versions of a sentence.
 
-    The groups are in random order. Eight versions of the sentence follow its
-    group. A version lacks a tenth to a half of the words. The words that
+    The groups are in random order. Eight versions of one of its sentences
+    follow a group. A version lacks a tenth to a half of the words. The words that
     segments A and B share then show whether B follows A, as in tasks that
     compare sentences.
     """

@@ -18,8 +18,8 @@ _MIN_ROUNDS = 3
 def hold(measurement, settings, log_directory, say=print):
     """Measure all contenders of a measurement.
 
-    A contender holds its memory from its first turn to its last turn. So the
-    contenders are divided into groups (heats), measured one after the other.
+    A contender holds its memory from its first turn to its last turn. So
+    contenders run in small groups (heats), one group after the other.
     The first contender, the reference for all ratios, runs in every heat.
 
     Args:

@@ -405,7 +405,7 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
             Datasets.
         evaluation: str, a file to evaluate on, or a directory or archive with a
             dev or test split (the dev split has precedence). Default None: the
-            dev split of `path`, or without one, held-out training examples.
+            dev split of `path`, or else held-out training examples.
         columns: str such as "text=review,label=stars", or None. In a user's own
             tables, a column that is not given and has no usual name is guessed.
         fraction: float, share of the training examples to hold out if there is
