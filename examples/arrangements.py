@@ -60,12 +60,12 @@ def as_written(documents, generator):
 
 
 def versions(documents, generator):
-    """Yield groups of ten sentences, each followed by versions of a sentence.
+    """Yield groups of ten sentences, and versions of a sentence of the group.
 
-    The groups are in random order. Eight versions of one of its sentences
-    follow a group. A version lacks a tenth to a half of the words. The words that
-    segments A and B share then show whether B follows A, as in tasks that
-    compare sentences.
+    The groups are in random order. Eight versions of a random sentence follow
+    each group with a sentence of 8 to 40 words. A version lacks a tenth to a
+    half of the words. The words that segments A and B share then show whether B
+    follows A, as in tasks that compare sentences.
     """
     group = []
     for line in shuffled(documents, generator):
