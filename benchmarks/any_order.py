@@ -44,7 +44,7 @@ def read_sentences(path):
         path: path of UTF-8 text.
 
     Returns:
-        list of str, without headings and sentences with unknown words.
+        list of str. Headings and sentences with unknown words are left out.
     """
     text = path.read_text(encoding="utf-8")
     text = re.sub(r" @(.)@ ", r"\1", text)

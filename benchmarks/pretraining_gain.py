@@ -2,7 +2,7 @@
 
 The program builds a small model by a recipe (examples/build_preset.py) from the
 text below DATA/lm. It then fine-tunes this model, and the same model with
-random weights, on each task below DATA, with equal budgets. The results are in
+random weights, on each task below DATA, with equal settings. The results are in
 table.md. Finished commands are not repeated, and stopped commands resume.
 """
 

@@ -1,7 +1,7 @@
 """Benchmark of the start of each command with `--help`: `make startup`.
 
 The program prints the median seconds of several new processes for each command,
-and for `import xlnet_tf`. It marks a line of one second or more.
+and for `import xlnet_tf`. It marks medians of one second or more.
 """
 
 import argparse

@@ -11,8 +11,8 @@ compiles the step, through JAX's compile-only client. The compiler refuses a
 step that a TPU cannot run or that exceeds its memory. The command reports
 memory, operations, estimated cycles, and two counts of the bytes moved: the
 compiler's count, and the bytes to and from HBM. The step is lowered on a CPU;
-on a real TPU the result may be better. `--topology cpu` compiles for this
-machine instead. For several kernels the command prints a table.
+lowering on a real TPU may give better figures. `--topology cpu` compiles for
+this machine instead. For several kernels the command prints a table.
 """
 
 import argparse
@@ -44,7 +44,7 @@ QUANTITIES = (
 
 
 def cycles(dump, config, arguments):
-    """Count memory traffic and cycles of a compiled step by `tpu.program`.
+    """Count memory traffic and cycles of a compiled step with `tpu.program`.
 
     Args:
         dump: pathlib.Path, see `compiler.dump_flags`.

@@ -38,8 +38,8 @@ def repeated(documents, generator):
 def shuffled(documents, generator):
     """Yield groups of ten sentences, with the groups in random order.
 
-    The order is random so that the topic of earlier batches is no hint whether
-    segment B follows segment A.
+    The order is random so that the topic of earlier batches does not show
+    whether segment B follows segment A.
     """
     groups = [
         document[begin : begin + 10]
@@ -60,11 +60,12 @@ def as_written(documents, generator):
 
 
 def versions(documents, generator):
-    """Yield groups of ten sentences, then eight versions of one of the ten.
+    """Yield groups of ten sentences, and versions of a sentence of the group.
 
-    The groups are in random order. A version lacks a tenth to a half of the
-    words. The words that segments A and B share then show whether B follows A,
-    as in tasks that compare sentences.
+    The groups are in random order. Eight versions of a random sentence follow
+    each group with a sentence of 8 to 40 words. A version lacks a tenth to a
+    half of the words. The words that segments A and B share then show whether B
+    follows A, as in tasks that compare sentences.
     """
     group = []
     for line in shuffled(documents, generator):

@@ -80,7 +80,7 @@ def run_once(output, *command, preset=None):
 
 
 def is_done(output, *command, preset=None):
-    """Whether a command was done, with the arguments of `run_once`, bool."""
+    """Whether a command was done, bool; see `run_once` for the arguments."""
     done = output / "command.json"
     return done.is_file() and read_json(done) == _identity(command, preset)
 

@@ -1,6 +1,6 @@
 """Repeat the ablation of the XLNet paper on your text: `make comparison`.
 
-The program trains small models that each differ in one setting
+The program trains small models, called systems, that each differ in one setting
 (compare_objectives.yaml). All models have the same text, number of tokens,
 tokenizer, optimizer and seed. Then every model is fine-tuned on the same tasks
 with several seeds. The results are `table.md`, `comparison.json`,
@@ -11,8 +11,8 @@ with several seeds. The results are `table.md`, `comparison.json`,
         --output runs/comparison
 
 The expected time is printed first. After a stop, the same command continues
-with the first unfinished step. With another `--only` the command adds to the
-table.
+with the first unfinished step. With another `--only`, the command adds the new
+results to the table.
 """
 
 import argparse

@@ -44,7 +44,7 @@ _PROSE = re.compile(r"[A-Z][A-Za-z0-9 ,;:'\"()\-]{30,400}[.!?]$")
 
 
 def options_of(objective, steps):
-    """Return further options of the train command, beside the recipe.
+    """Return options of the train command in addition to the recipe.
 
     Args:
         objective: str, a key of `OBJECTIVES`.

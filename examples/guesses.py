@@ -85,7 +85,7 @@ def draw_guesses(sentences, answers, picture):
 
 
 def share_found(blanks, answers):
-    """Report how often the word is among the guesses, one line, str.
+    """Report how often the right word is among the guesses, str.
 
     Args:
         blanks: list of (text with a blank, the word).

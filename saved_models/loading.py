@@ -17,7 +17,7 @@ def load(
     """Load an export into this process.
 
     Args:
-        directory: str or path, NAME for its largest version, or NAME/VERSION.
+        directory: str or path: NAME/VERSION, or NAME for the largest version.
             The path is local, gs:// or any other URL that fsspec supports.
         verify: bool, whether to compare the files with the export's
             `SHA256SUMS`. Default True.

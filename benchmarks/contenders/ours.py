@@ -129,7 +129,7 @@ def step_by_step(model, batch_size, num_tokens, num_targets, **options):
 
 
 def trainer_step(config, training, features, first_half_length=0):
-    """Set up a training step, on either backend, repeated on the same batch.
+    """Set up a training step on Keras' backend; all calls use one batch.
 
     Args:
         config: XLNetConfig or BertConfig.

@@ -18,9 +18,9 @@ _MIN_ROUNDS = 3
 def hold(measurement, settings, log_directory, say=print):
     """Measure all contenders of a measurement.
 
-    Each contender keeps its memory between its turns, so only a few contenders
-    run in the same heat. The first contender, the reference for all ratios,
-    runs in every heat.
+    A contender holds its memory from its first turn to its last turn. So
+    contenders run in small groups (heats), one group after the other.
+    The first contender, the reference for all ratios, runs in every heat.
 
     Args:
         measurement: Measurement of `measurements.measurement`.

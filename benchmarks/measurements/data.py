@@ -45,7 +45,7 @@ def reading(sizes, files):
 
 
 def record_building(sizes, files):
-    """Measure whole builds of records; `record_building.py` has the stages."""
+    """Measure whole builds of records; for stages, see `record_building.py`."""
     return Measurement(
         name="record_building",
         group="record_building",

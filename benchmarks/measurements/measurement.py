@@ -1,4 +1,4 @@
-"""Classes of measurements and contenders, and frequent contenders.
+"""Classes of measurements and contenders, and often used contenders.
 
 The first contender of a measurement is the reference for all others. A
 contender is a function in `benchmarks.contenders` that sets up and returns the

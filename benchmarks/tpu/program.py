@@ -94,7 +94,7 @@ def kernel_cycles(directory, kernels, trips, early_share=0.0):
         trips: list of int, iterations of the loops around a word: the grid, and
             the blocks of rows within a grid cell.
         early_share: float, share of the blocks of rows that attend only to
-            early keys.
+            the earlier part of the keys.
 
     Returns:
         float, number of words.

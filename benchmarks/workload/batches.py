@@ -106,7 +106,7 @@ def objective_batch(objective, model, batch_size, num_tokens, num_targets):
 
 
 def block_numbers(num_targets):
-    """Draw the step of each target, int32 [P].
+    """Draw the factorization step of each target, int32 [P].
 
     40 % of the blocks have 2 to 6 targets; all other blocks have 1.
     """

@@ -30,10 +30,10 @@ _NO_ANSWER = {
 def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
     """Find the best answer spans of each question over all its windows.
 
-    A span lies in the context and has at most `max_answer_length` pieces. Its
-    window has the most context around its first piece. From several spans with
-    the same text, only the best span is kept. For equal scores, the first span
-    is better.
+    A span lies in the context and has at most `max_answer_length` pieces. It
+    counts only in the window with the most context around its first piece. From
+    several spans with the same text, only the best span is kept. For equal
+    scores, the first span is better.
 
     Args:
         outputs: dict, the outputs of `XLNetQuestionAnswering` without

@@ -22,8 +22,8 @@ class CausalReader(ObjectiveReader):
     in the text: before and after <sep> and <cls>, and at the end.
 
     In records with a reused half, text is predicted twice: in the new half of a
-    record, and in the reused half of a later record. The memory then contains
-    the text before the reused half.
+    record, and in the reused half of a later record. At the second prediction,
+    the memory contains the text before the reused half.
     """
 
     name = "causal"

@@ -102,7 +102,7 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
     probability 1/2, B follows A (`is_next` 1). Otherwise B is a random piece of
     the stream that begins and ends with whole sentences (`is_next` 0). The
     longer of A and B is truncated at its right end until both fit. If a
-    sentence is longer than the room, a random B may begin inside the sentence.
+    sentence has more tokens than fit, a random B may begin inside the sentence.
 
     With `reuse_length` 0 the next sequence begins after A, or after B if B
     follows A.

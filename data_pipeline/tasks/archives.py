@@ -293,7 +293,7 @@ def _decoded(data, place, first_line=1):
     Args:
         data: bytes.
         place: str, path of the file, for messages.
-        first_line: int, the number of the first line.
+        first_line: int, number of the text's first line in its file.
 
     Raises:
         ValueError: the bytes are not UTF-8. The message names the row.
@@ -317,7 +317,7 @@ def parse_json(text, place, first_line=1):
     Args:
         text: str.
         place: str, path of the file, for messages.
-        first_line: int, the number of the first line.
+        first_line: int, number of the text's first line in its file.
 
     Raises:
         ValueError: the text is empty or not valid JSON. The message names the

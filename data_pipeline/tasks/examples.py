@@ -107,7 +107,7 @@ def own_splits(endings):
 
 
 class TextExample(typing.NamedTuple):
-    """Text or pair of texts. The label is one class, several or a number."""
+    """Text or text pair. The label is a class, several classes or a number."""
 
     id: str
     text: str

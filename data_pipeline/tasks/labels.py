@@ -105,7 +105,7 @@ def may_be_no_class(labels):
 
 
 def look_alikes(kind, examples):
-    """Write warnings about classes that are probably spellings of one class.
+    """Write warnings about classes that are likely spelling variants.
 
     Such classes differ only in case, in blanks, or in the form of a character
     or number. Examples are "pos" and "Pos", "7" and "007", and "café" with its

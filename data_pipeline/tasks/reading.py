@@ -277,7 +277,7 @@ def find_columns(
 
     Args:
         task: str or TaskSpec.
-        path: see `read_examples`. A single file is read as any split.
+        path: see `read_examples`. A single file is read as `split`.
         split: str.
         columns: see `read_examples`. A column that is not given and has no
             usual name is guessed.
@@ -405,7 +405,7 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
             Datasets.
         evaluation: str, a file to evaluate on, or a directory or archive with a
             dev or test split (the dev split has precedence). Default None: the
-            dev split of `path`, or held-out training examples if it is missing.
+            dev split of `path`, or else held-out training examples.
         columns: str such as "text=review,label=stars", or None. In a user's own
             tables, a column that is not given and has no usual name is guessed.
         fraction: float, share of the training examples to hold out if there is

@@ -70,7 +70,7 @@ def names_of_state(state, place):
 
     Raises:
         ValueError: the value is not the state of a data set, or the data set
-            selects or reorders rows that it has not written.
+            is a selection or reordering of the rows in its files.
     """
     try:
         names = [entry["filename"] for entry in state["_data_files"]]

@@ -60,7 +60,7 @@ class Comparison:
         ]
 
     def records(self, system):
-        """Path of the records of all systems with the same settings."""
+        """Path of a system's records; equal settings give the same path."""
         values = system.get("records", {})
         name = "-".join(f"{name}={values[name]}" for name in sorted(values))
         return self.output / "records" / (name or "plain")
@@ -110,7 +110,7 @@ class Comparison:
         )
 
     def plan(self, names, tasks):
-        """Settings that determine the results, dict by kind of part."""
+        """Settings that determine the results, dict: shared, systems, tasks."""
         own = ("systems", "tasks", "finetuning", "pretraining")
         shared = {k: v for k, v in self.settings.items() if k not in own}
         return {

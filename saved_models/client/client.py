@@ -165,9 +165,9 @@ class Client:
 
         Raises:
             ValueError: if the request has no row, or the server refuses the
-                request, without a retry.
-            TimeoutError: if the answer takes longer than `timeout`, without a
-                retry.
+                request; the client does not retry.
+            TimeoutError: if the answer takes longer than `timeout`; the client
+                does not retry.
             ConnectionError: if no attempt reaches the server.
             RuntimeError: if the server fails, or its answer does not match the
                 signature.

@@ -2,9 +2,9 @@
 
 A SavedModel is a program: its operations can read and write files. Exports of
 this package only have operations in `ALLOWED`. A SavedModel with other
-operations runs only if the user trusts it. Attributes can make TensorFlow
-replace one function by another, so TensorFlow gets only functions that were
-checked.
+operations runs only if the user trusts it. Attributes in a SavedModel can
+make TensorFlow run one function in place of another, so TensorFlow gets only
+functions that were checked.
 """
 
 import contextlib

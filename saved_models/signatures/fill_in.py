@@ -142,7 +142,7 @@ class PretrainerSignatures(EmbeddingSignatures):
     def fill_in_ids(
         self, token_ids, segment_ids, padding_mask, target_positions
     ):
-        """Compute log-probabilities at target positions, given other tokens.
+        """Compute log-probabilities at targets, given the non-target tokens.
 
         Args:
             token_ids: int32 [N, T]. The model does not attend to the tokens at

@@ -1,6 +1,6 @@
 """Signature `generate`: continue texts in the graph of an export.
 
-Shapes: N texts, R generated texts of each, T tokens, S new tokens.
+Shapes: N texts, R generated texts per text, T tokens, S new tokens.
 """
 
 import tensorflow as tf

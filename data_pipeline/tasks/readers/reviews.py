@@ -1,4 +1,4 @@
-"""Specifications of published text sets, and reader of IMDB's folders."""
+"""Specifications of published sets of texts, and reader of IMDB's folders."""
 
 import posixpath
 import re

@@ -25,8 +25,8 @@ def read_examples(split):
     """Read the questions of a file in the nested or the flat format.
 
     An answer is skipped if its text is null or has only blanks. A question of
-    SQuAD 2.0 is impossible if all its answers are skipped, or if its list of
-    flat answers is empty. If the text of an answer is not at its
+    SQuAD 2.0 is impossible if all its answers are skipped, or, in the flat
+    format, if it has no answers. If the text of an answer is not at its
     `answer_start`, the answer is kept unchanged. Warnings count the skipped and
     the misplaced answers.
 
@@ -40,7 +40,7 @@ def read_examples(split):
     Raises:
         ValueError: the JSON is not valid, the layout is unknown, a question
             without answers is not marked `is_impossible`, or a question of
-            SQuAD 1.1 is marked.
+            SQuAD 1.1 is marked `is_impossible`.
     """
     place = split.place
     with split.tree.open_text(split.path) as text:
