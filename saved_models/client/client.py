@@ -66,8 +66,7 @@ def connect(
         Client.
 
     Raises:
-        ValueError: if the URL has another form, or an argument is invalid or
-            does not apply to this URL.
+        ValueError: if the URL, or an argument for this URL, is invalid.
         FileNotFoundError: if `ca_file` does not exist.
         RuntimeError: if gRPC's tensorflow-serving-api is not installed.
 
