@@ -10,7 +10,7 @@ from xlnet_tf.tasks import metrics
 
 
 class TaskKind:
-    """A kind of task, such as text classification, around a model; base class.
+    """Base class of kinds of tasks, such as text classification, with a model.
 
     `arguments_for`, `preprocessor_settings` and `encoding_arguments` configure
     a model and its rows for a TaskSpec of `data_pipeline`. `outputs_of` and

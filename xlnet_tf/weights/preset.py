@@ -63,9 +63,10 @@ class Preset(_Model):
 
         Layers that were frozen or quantized at `save_to_preset` are frozen or
         quantized again. To train all layers, set `model.trainable` to False and
-        then to True, because Keras skips an assignment of the same value. LoRA
-        was merged into the weights, so the loaded model has no adapters, and no
-        layer of its backbone is frozen.
+        then to True, because Keras skips an assignment of the same value.
+        `save_to_preset` merges LoRA adapters into the weights. If the saved
+        model had adapters, the loaded model has none, and no layer of its
+        backbone is frozen.
 
         Args:
             path: str or path of a directory, of a run, or of a TensorFlow
