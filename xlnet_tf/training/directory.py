@@ -186,8 +186,8 @@ class Kind(typing.NamedTuple):
         fixed_settings: tuple of str, names of the settings that a resumed run
             may not change.
         differences: dict from an entry of the identity to the message for a
-            difference. An entry that is a dict has instead the text after the
-            name of each differing value.
+            difference. For an entry that is a dict, the text is only the part
+            of the message after the name of each differing value.
         checked_files: tuple of str, names of other files that are checked
             before a run is resumed.
     """

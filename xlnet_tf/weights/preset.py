@@ -91,8 +91,8 @@ class Preset(_Model):
 
         Raises:
             FileNotFoundError: if the directory or a file in it is missing.
-            ValueError: if the directory has no known model, a model that does
-                not fit, or a changed file.
+            ValueError: if the directory has no model of a known format, a model
+                that does not fit the arguments, or a changed file.
         """
         source = open_source(path)
         with source.checked(load_weights, verify):
@@ -275,7 +275,7 @@ def open_source(path, config_file=None):
 
     Raises:
         FileNotFoundError: if the directory or its config is missing.
-        ValueError: if the directory has no known model.
+        ValueError: if the directory has no model of a known format.
     """
     path = as_model_path(path)
     _refuse_lost_links(path)
@@ -308,7 +308,7 @@ def detect(path, config_file=None):
 
     Raises:
         FileNotFoundError: if the directory does not exist.
-        ValueError: if the directory has no known model.
+        ValueError: if the directory has no model of a known format.
     """
     # The working directory, ".", is a path without a name, and so no prefix.
     index = path.parent / f"{path.name}.index"
