@@ -252,7 +252,7 @@ def write(model, target, form, tokenizer=None, head=None, dtype="float32"):
         target: path of the directory.
         form: str, the format, a key of FORMATS.
         tokenizer: Tokenizer, or None (default).
-        head: Head, which has the head's name in the released format, or None
+        head: Head, whose `name` is used in the released format, or None
             (default).
         dtype: str, type of the weights in a preset. Default "float32".
     """

@@ -1,4 +1,4 @@
-"""Base classes of the kinds of tasks in fine-tuning, evaluation and `check`.
+"""Base classes of the kinds of tasks, for fine-tuning, evaluation and exports.
 
 Shapes: B rows of a batch, R rows of a split, X examples, T tokens.
 """
