@@ -1,9 +1,9 @@
 """XLNet for TensorFlow and Keras 3.
 
 The names in `__init__.pyi` are imported on first use, so that the commands
-print `--help` without loading Keras. When both packages, Keras and xlnet_tf,
-are imported, in either order, the classes are registered with Keras.
-`keras.models.load_model` then finds the classes.
+print `--help` without loading Keras. When both Keras and xlnet_tf are imported,
+in either order, the classes of xlnet_tf are registered with Keras, so that
+`keras.models.load_model` finds them.
 """
 
 import importlib.util

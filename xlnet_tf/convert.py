@@ -230,7 +230,7 @@ def description(model, source, head, gelu=None):
 
 
 def read_its_tokenizer(arguments):
-    """Load the tokenizer from the arguments or beside the weights, or None."""
+    """Load the tokenizer that the arguments name, else the model's, or None."""
     from xlnet_tf.loading import load_tokenizer
     from xlnet_tf.loading import open_model
 
@@ -252,7 +252,7 @@ def write(model, target, form, tokenizer=None, head=None, dtype="float32"):
         target: path of the directory.
         form: str, the format, a key of FORMATS.
         tokenizer: Tokenizer, or None (default).
-        head: Head, which has the head's name in the released format, or None
+        head: Head, whose `name` is used in the released format, or None
             (default).
         dtype: str, type of the weights in a preset. Default "float32".
     """

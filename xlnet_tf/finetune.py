@@ -5,7 +5,7 @@
 
 The output directory contains `results.json`, the preset `best/`, `model.keras`,
 `metrics.jsonl`, the predictions for the held-out examples and, for some tasks,
-a report and a picture. The same command again resumes a stopped run. With
+a report and a picture. Repeating the command resumes a stopped run. With
 `--predict FILE` the command also writes predictions for the examples in FILE.
 """
 

@@ -5,7 +5,7 @@
         --num-beams 4 --output texts.jsonl
 
 The command writes a JSON object for each prompt, in the order of the prompts.
-With `--output`, the same command again resumes a stopped run. If the output is
+With `--output`, repeating the command resumes a stopped run. If the output is
 in a bucket, a run that SIGKILL ended starts again at the first prompt. If a
 prompt cannot be read, its object contains `error`, and the exit status is 1.
 """

@@ -87,8 +87,8 @@ def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
 
     Raises:
         FileNotFoundError: if nothing is at the path.
-        ValueError: if the path has no known model, or a model with several
-            heads.
+        ValueError: if the path has no model of a known format, or a model with
+            several heads.
 
     Example:
 

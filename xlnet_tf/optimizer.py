@@ -1,4 +1,4 @@
-"""AdamW with clipping by the whole batch's norm, and a learning rate schedule.
+"""AdamW that clips the whole batch's gradient, and a learning rate schedule.
 
 Section A.4 of https://arxiv.org/abs/1906.08237 describes this training: Adam
 with decoupled weight decay, clipping of gradients by their global norm, and a

@@ -5,8 +5,8 @@
 
 The output directory contains `checkpoints/`, TensorBoard logs, `metrics.jsonl`
 and `training.json`, a file for the option `--training`. At the end of the run
-it also contains `model.keras`, the tokenizer and the preset `preset/`. The same
-command again resumes a stopped run.
+it also contains `model.keras`, the tokenizer and the preset `preset/`.
+Repeating the command resumes a stopped run.
 """
 
 import sys

@@ -21,8 +21,8 @@ def config_from_dict(values):
 
     Args:
         values: dict, the contents of a config file. A dict without
-            `model_type` describes an XLNet, or a BERT of Hugging Face if the
-            names of the sizes are Hugging Face's.
+            `model_type` describes a BERT if the sizes have Hugging Face's
+            names for BERT, otherwise an XLNet.
 
     Returns:
         XLNetConfig or BertConfig.

@@ -227,7 +227,7 @@ def list_names(values):
 
 
 def check_sizes(fields, names, kind):
-    """Refuse a dict that lacks a size that every config file contains.
+    """Refuse a dict without one of the required sizes.
 
     Args:
         fields: dict of the fields, by our names.

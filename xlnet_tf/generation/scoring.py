@@ -232,9 +232,9 @@ def _tensors(batch):
 class Sequences:
     """Encoder of texts, one text per sequence, in the layout of a model.
 
-    A model that attends to both sides gets `<sep>` and `<cls>` as in
-    pretraining, because they mark the text's end. A causal model gets only the
-    text.
+    If the model attends to both sides of a target, `<sep>` and `<cls>` are
+    appended as in pretraining, because they mark the text's end. For a causal
+    model the sequence is only the text.
 
     Args:
         model: XLNetPretrainer.

@@ -238,16 +238,13 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
     """Find the likeliest continuations of prompts by beam search.
 
     The best texts come first. If any text has ended, only ended texts are
-    results; otherwise the results have S tokens. Rules divide the probability
-    of forbidden tokens among the allowed tokens.
+    returned; otherwise all texts have S tokens. Rules such as `no_repeat_ngram`
+    distribute the probability of forbidden tokens over the allowed tokens.
 
     Args:
-        decoder: Decoder.
-        context: dict, the result of `Decoder.read`.
+        decoder, context, settings, symbols: see `extend`.
         prompt: int32 tensor of shape [B, T], -1 for no token.
         num_steps: int, S.
-        settings: GenerationSettings.
-        symbols: Symbols of `xlnet_tf.generation.settings`.
 
     Returns:
         (tokens, scores). Tokens are int32 [B, K, S], -1 after the end. Scores

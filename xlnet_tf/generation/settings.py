@@ -25,7 +25,8 @@ class GenerationSettings(settings.Settings):
         min_new_tokens: int, minimum number of new tokens before a text may end.
             Default 0.
         num_sequences: int, number of texts per prompt, best first. Beam search
-            may find fewer. Several texts need sampling or beams. Default 1.
+            may find fewer. More than one text needs sampling or beam search.
+            Default 1.
         sample: bool, whether tokens are drawn at random. Default False.
         temperature: float, divisor of the logits before a token is drawn.
             Default 1.
@@ -48,8 +49,8 @@ class GenerationSettings(settings.Settings):
             text can be better.
         stop: tuple of str, the stop strings. A text ends before the first stop
             string.
-        seed: int, seed of the random tokens. Equal seeds draw equal texts for
-            any batch size. Default 0.
+        seed: int, seed of the random tokens. With the same seed the texts are
+            the same for any batch size. Default 0.
         max_prompt_tokens: int, maximum number of tokens in a prompt; longer
             prompts are refused. Default 4096.
         segment_length: int, number of prompt tokens read at a time. The

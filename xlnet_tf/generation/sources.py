@@ -34,7 +34,7 @@ class SourceGenerator(TextGenerator):
         settings: GenerationSettings.
 
     Raises:
-        ValueError: if a setting does not fit the model.
+        ValueError: see `TextGenerator`.
     """
 
     keeps_prompt = False
@@ -70,7 +70,7 @@ class SourceGenerator(TextGenerator):
 
 
 def of_sources(features):
-    """Make the features for a Decoder, and a history that hides the sources.
+    """Make a Decoder's features, and a history that hides sources from rules.
 
     Args:
         features: dict of `token_ids` and `padding_mask` int32 [B, T], padded on

@@ -44,7 +44,8 @@ from xlnet_tf.weights.lora.layers import AdaptableEinsumDense
 class AttentionContext:
     """Positions, masks and segments, shared by all layers of a forward pass.
 
-    A dataclass, because Keras refuses tuples that mix tensors and other values.
+    The class is a dataclass, because Keras refuses tuples that mix tensors and
+    other values.
 
     Attributes:
         distances: EncodedDistances.

@@ -48,8 +48,8 @@ class XLNetBackbone(Backbone):
         attention_kernel: str, how attention is computed. "plain" is readable
             code with automatic differentiation. "memory_efficient" keeps one
             tensor of scores for the gradient. "fused", for TPUs and for GPUs on
-            JAX, stores no scores by key. "auto" (default) means "fused" on
-            these chips and "memory_efficient" on all others.
+            JAX, does not store a score for each row and key. "auto" (default)
+            means "fused" on these chips and "memory_efficient" on all others.
 
     Call arguments:
         features: dict. All features except `token_ids` are optional.

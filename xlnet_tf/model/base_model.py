@@ -76,9 +76,9 @@ class BaseModel(keras.Model):
         """Symbolic outputs of a call on `input`: KerasTensor, dict or list.
 
         If another call, for example with targets, returned more tensors than
-        the call on `input`, the output is the list of that call's tensors. In
-        a functional model that contains this model, Keras reads the number of
-        a call's tensors from this property.
+        the call on `input`, the output is the list of the other call's tensors.
+        In a functional model that contains this model, Keras reads the number
+        of a call's tensors from this property.
         """
         of_calls = [node.output_tensors for node in self._inbound_nodes]
         most = max(of_calls, key=len, default=[])
@@ -114,9 +114,9 @@ class BaseModel(keras.Model):
     def finish_layers(self):
         """Freeze the layers made so far if the model has `trainable=False`.
 
-        A subclass that makes more layers after its base class's constructor
-        calls this method again. The method also takes the layers out of a
-        surrounding `keras.RematScope`; see `leave_scope`.
+        If a subclass makes layers after the constructor of its base class, the
+        subclass calls this method again. The method also takes the layers out
+        of a surrounding `keras.RematScope`; see `leave_scope`.
 
         Returns:
             bool, whether a surrounding `keras.RematScope` recomputes the model.

@@ -1,7 +1,7 @@
 """Compilation by XLA of a function's operations except its matrix products.
 
-On a CPU, XLA multiplies bfloat16 as slowly as float32. TensorFlow's oneDNN
-multiplies bfloat16 with the processor's instructions for it.
+On a CPU, XLA multiplies bfloat16 as slowly as float32. TensorFlow's oneDNN uses
+the processor's instructions for products of bfloat16.
 """
 
 # Operations that XLA does not compile. These are matrix products, and

@@ -371,9 +371,9 @@ def check_values(features, config, of_tasks):
 def check_data_set(data, config, of_tasks):
     """Add a check to a data set: integers out of their range raise an error.
 
-    The check is part of the data set, because a compiled step cannot raise. The
-    step would cut the integer to 32 bits, and XLA would read the embedding of
-    another token.
+    The check is part of the data set, because a compiled step cannot raise
+    errors. Without the check the step would cut the integer to 32 bits, and XLA
+    would read the embedding of another token.
 
     Args:
         data: tf.data.Dataset of features, or of tuples whose first part is the

@@ -43,8 +43,8 @@ class GeneratingModel:
 
         Raises:
             ValueError: if the model has no tokenizer, if its objective cannot
-                generate, if settings do not fit, or if the only prompt is
-                unreadable.
+                generate, if settings contradict each other or the model, or if
+                the only prompt is unreadable.
             NotImplementedError: if the backend is neither TensorFlow nor JAX.
 
         Example:
@@ -96,9 +96,9 @@ class GeneratingModel:
             inputs: str or list of str, the texts.
             order: order of the targets: "forward" (default), "backward",
                 "random", or "independent", which predicts each target without
-                the other targets. The order may also be a function from the
-                number of targets to the step of each target, or a list of
-                orders.
+                the other targets. The order may also be a list with the
+                step of each target, or a function from the number of targets to
+                such a list.
             num_orders: int, number of random orders to average over. Default 1.
             seed: int, seed of random orders. Default 0.
             spans: list of (begin, end), the characters of the text that are
@@ -112,7 +112,8 @@ class GeneratingModel:
             list with a TextScore for each text.
 
         Raises:
-            ValueError: if a text or an order does not fit.
+            ValueError: if a text is too long or has no target, if a span is
+                outside its text, or if the order is invalid for the model.
             NotImplementedError: if the backend is neither TensorFlow nor JAX.
 
         Example:

@@ -118,7 +118,7 @@ class Objective:
         return ()
 
     def make_metrics(self):
-        """Make the metrics of `fit`, dict from the model's attributes."""
+        """Make the metrics of `fit`, dict from attribute name to metric."""
         return {
             attribute: keras.metrics.Mean(name=name)
             for attribute, name in self.keras_metrics.items()

@@ -55,7 +55,8 @@ def check_places(contexts, y):
     a wrong position. Only plain lists or arrays are checked.
 
     Args:
-        contexts: list with the context of each question, or another value.
+        contexts: list with the context of each question, or an object that is
+            not checked.
         y: dict with lists of "answer_start", int, in characters, and
             "answer_text", str.
 

@@ -248,8 +248,8 @@ class XLNetRankerPreprocessor(Preprocessor):
 
         If a query has more than `num_documents` documents, the documents are
         divided among several rows, so that as many rows as possible have a
-        relevant document. Rows are filled up with copies of their first
-        document, whose `document_mask` is 0.
+        relevant document. Copies of a row's first document, with
+        `document_mask` 0, fill up the row.
 
         Args:
             examples: list of RankingExample.

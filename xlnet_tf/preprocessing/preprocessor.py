@@ -29,8 +29,8 @@ class Preprocessor(PreprocessorPreset):
 
     Args:
         tokenizer: data_pipeline Tokenizer.
-        sequence_length: int, T, maximum number of tokens with [SEP] and [CLS].
-            Default 512.
+        sequence_length: int, T, maximum number of tokens, including [SEP] and
+            [CLS]. Default 512.
         truncate: str, the segment of a pair that is truncated at the end:
             "longest_first" (default, as in the released code), "only_first" or
             "only_second".
@@ -316,7 +316,7 @@ def most_positions(config):
 
 
 def check_positions(config, sequence_length):
-    """Refuse sequences that are longer than a model's positions.
+    """Refuse sequences with more tokens than the model has positions.
 
     Raises:
         ValueError: if `sequence_length` is larger than the number of positions.

@@ -43,8 +43,8 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
     Args:
         tokenizer: data_pipeline Tokenizer.
-        sequence_length: int, T, maximum number of tokens with all symbols.
-            Default 512.
+        sequence_length: int, T, maximum number of tokens, including [SEP] and
+            [CLS]. Default 512.
         stride: int, number of context tokens between the starts of two windows.
             Default 128.
         max_question_length: int, maximum number of tokens of a question; longer

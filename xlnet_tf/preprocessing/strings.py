@@ -37,7 +37,7 @@ def named_strings(x, required, optional=()):
 
 
 def strings(value, name):
-    """Make a string tensor of lists, arrays or tensors; may be ragged."""
+    """Make a string tensor, ragged or not, from lists, arrays or tensors."""
     import tensorflow as tf
 
     if isinstance(value, (tf.Tensor, tf.RaggedTensor)):

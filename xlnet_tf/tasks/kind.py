@@ -1,4 +1,4 @@
-"""Base classes of the kinds of tasks in fine-tuning, evaluation and `check`.
+"""Base classes of the kinds of tasks, for fine-tuning, evaluation and exports.
 
 Shapes: B rows of a batch, R rows of a split, X examples, T tokens.
 """
@@ -10,7 +10,7 @@ from xlnet_tf.tasks import metrics
 
 
 class TaskKind:
-    """A kind of task, such as text classification, around a model; base class.
+    """Base class of kinds of tasks, such as text classification, with a model.
 
     `arguments_for`, `preprocessor_settings` and `encoding_arguments` configure
     a model and its rows for a TaskSpec of `data_pipeline`. `outputs_of` and

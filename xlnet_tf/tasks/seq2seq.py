@@ -41,11 +41,11 @@ _MASKED, _RANDOM = 0.8, 0.1
 class XLNetSeq2Seq(LanguageModelTask):
     """Model that generates a target text from a source text.
 
-    The following row predicts a target token from the source and earlier
-    tokens:
+    One row predicts a target token from the source and earlier target tokens.
+    The kind of row depends on the backbone:
 
-    - For XLNet, a row of the query stream. Source tokens attend to each other;
-      target tokens have the factorization order of the text.
+    - For XLNet, a row of the query stream. Source tokens attend to each other.
+      The factorization order of target tokens is their order in the text.
     - For BERT, a pseudo token [P], as in the fine-tuning of UniLMv2. [P] has
       the position of the predicted token, and attends to the source, to earlier
       target tokens and to itself.
@@ -237,7 +237,7 @@ class XLNetSeq2Seq(LanguageModelTask):
 
         Returns:
             str for one source, list of str for a list of sources. With
-            `num_sequences` above 1, each str is a list of str instead. For an
+            `num_sequences` above 1, a list of str replaces each str. For an
             empty source in a list the result is None, with a warning.
 
         Raises:

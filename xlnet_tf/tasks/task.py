@@ -71,7 +71,7 @@ class Task(Preset, BaseModel):
         preprocessor: Preprocessor or None; can be set at any time. Setting it
             raises ValueError if the tokenizer has more pieces than the model
             has tokens, if the layout differs from the model's, or if sequences
-            are longer than a BERT's positions.
+            have more tokens than a BERT has positions.
 
     Raises:
         ValueError: if the preprocessor does not fit the model; see the

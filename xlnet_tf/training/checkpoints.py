@@ -146,7 +146,7 @@ class Checkpoints:
         """Save a checkpoint of the current step, with memory and digests.
 
         Returns:
-            bool, whether it was saved. False if this step has a checkpoint.
+            bool, True if saved, False if this step already has a checkpoint.
         """
         step = int(self._checkpoint.step.numpy())
         if step == self._last_step:

@@ -304,7 +304,7 @@ def check_together(strategy, step, message):
     Args:
         strategy: tf.distribute.Strategy.
         step: int of this process.
-        message: str, a format of the smallest and the largest step.
+        message: str, format string for the smallest and the largest step.
 
     Raises:
         RuntimeError: if processes are at different steps.

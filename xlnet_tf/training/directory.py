@@ -186,8 +186,8 @@ class Kind(typing.NamedTuple):
         fixed_settings: tuple of str, names of the settings that a resumed run
             may not change.
         differences: dict from an entry of the identity to the message for a
-            difference. If the entry is a dict, the text that follows the name
-            of each differing value in the message.
+            difference. For an entry that is a dict, the text is only the part
+            of the message after the name of each differing value.
         checked_files: tuple of str, names of other files that are checked
             before a run is resumed.
     """
@@ -248,9 +248,7 @@ def check_same(directory, before, now, fixed_settings, texts):
         before: dict, the contents of `run.json`, with all settings.
         now: dict, the identity of this run.
         fixed_settings: names of the settings that may not change.
-        texts: dict from an entry to the message for a difference. If the entry
-            is a dict, the text that follows the name of each differing value in
-            the message.
+        texts: dict, see `Kind.differences`.
 
     Raises:
         ValueError: if the runs differ; the message names every difference. Also

@@ -1,6 +1,6 @@
 """Fine-tuning run: from a task's examples and a preset to results.
 
-`finetune` is the whole run. Its functions follow in the order of their calls.
+`finetune` is the whole run. It calls the other functions in the order below.
 
 Shapes: R rows.
 """

@@ -297,7 +297,7 @@ def is_peak(loss, before):
     """Whether the largest loss of a loop is far above earlier loops' losses.
 
     The loss is far above if it exceeds the maximum of the last ten loops by
-    more than the range of their losses and by more than a tenth.
+    more than the range of their losses and more than a tenth of the maximum.
 
     Args:
         loss: float, the largest loss of the loop.

@@ -101,7 +101,7 @@ class Jax:
         devices: Devices.
 
     Raises:
-        ValueError: if JAX does not support the settings here.
+        ValueError: if JAX does not support the settings on this machine.
     """
 
     memory_rows = JaxMemoryRows

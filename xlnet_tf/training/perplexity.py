@@ -30,7 +30,7 @@ class Perplexity:
     Attributes:
         nats: float, the sum of the losses of all predicted tokens.
         tokens: int, number of predicted tokens.
-        words: int, number of words, which are separated by blanks. Ends of
+        words: int, number of words, separated by white space. Ends of
             lines are not tokens here and are not counted. The published figures
             for WikiText include the prediction of ends of lines and count them
             as words.

@@ -1,6 +1,6 @@
 """Pretraining run: trains a model on records by an objective.
 
-`pretrain` is the whole run. Its functions follow in the order of their calls.
+`pretrain` is the whole run. It calls the other functions in the order below.
 
 Shapes: B rows of one replica, T tokens, P targets.
 """

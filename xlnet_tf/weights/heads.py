@@ -1,4 +1,4 @@
-"""Choice of the head in a checkpoint that fits a task and its arguments."""
+"""Choice of a checkpoint's head that fits a task and its arguments."""
 
 import inspect
 
@@ -53,7 +53,7 @@ def head_for(cls, source, name=None):
             or None.
 
     Raises:
-        ValueError: if no head has this name, or there are several heads.
+        ValueError: if no head has this name, or several heads fit the class.
     """
     kinds = {base.__name__ for base in cls.__mro__}
     kinds.add(keras.saving.get_registered_name(cls))

@@ -63,9 +63,10 @@ class Preset(_Model):
 
         Layers that were frozen or quantized at `save_to_preset` are frozen or
         quantized again. To train all layers, set `model.trainable` to False and
-        then to True, because Keras skips an assignment of the same value. LoRA
-        was merged into the weights, so the loaded model has no adapters, and no
-        layer of its backbone is frozen.
+        then to True, because Keras skips an assignment of the same value.
+        `save_to_preset` merges LoRA adapters into the weights. If the saved
+        model had adapters, the loaded model has none, and no layer of its
+        backbone is frozen.
 
         Args:
             path: str or path of a directory, of a run, or of a TensorFlow
@@ -90,8 +91,8 @@ class Preset(_Model):
 
         Raises:
             FileNotFoundError: if the directory or a file in it is missing.
-            ValueError: if the directory has no known model, a model that does
-                not fit, or a changed file.
+            ValueError: if the directory has no model of a known format, a model
+                that does not fit the arguments, or a changed file.
         """
         source = open_source(path)
         with source.checked(load_weights, verify):
@@ -274,7 +275,7 @@ def open_source(path, config_file=None):
 
     Raises:
         FileNotFoundError: if the directory or its config is missing.
-        ValueError: if the directory has no known model.
+        ValueError: if the directory has no model of a known format.
     """
     path = as_model_path(path)
     _refuse_lost_links(path)
@@ -307,7 +308,7 @@ def detect(path, config_file=None):
 
     Raises:
         FileNotFoundError: if the directory does not exist.
-        ValueError: if the directory has no known model.
+        ValueError: if the directory has no model of a known format.
     """
     # The working directory, ".", is a path without a name, and so no prefix.
     index = path.parent / f"{path.name}.index"

@@ -132,7 +132,7 @@ class WeightSource:
         raise NotImplementedError
 
     def check_size(self):
-        """Refuse a config of a far larger model than the weight files have.
+        """Refuse a config whose model is far larger than the weight files.
 
         The check runs before memory is allocated.
 
@@ -352,7 +352,8 @@ def lost_settings(task, objective, classes):
     Args:
         task: task to write.
         objective: str, objective that a pretrainer gets when it is loaded.
-        classes: dict from the name of a class to its name when loaded.
+        classes: dict from the name of a task's class to the name of the class
+            that the format loads instead.
     """
     config = task.get_config()
     lost = [

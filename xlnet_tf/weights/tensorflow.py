@@ -1,8 +1,8 @@
 """Reader of TensorFlow checkpoints, of TensorFlow 1 and 2.
 
-`released.py` has the variable names of TensorFlow 1 checkpoints, which are
-scopes. `model_garden.py` has the names in TensorFlow 2 checkpoints, which are
-object paths.
+Variable names in TensorFlow 1 checkpoints are scopes; `released.py` lists the
+names. Variable names in TensorFlow 2 checkpoints are object paths;
+`model_garden.py` has the paths.
 """
 
 import re

@@ -1,9 +1,9 @@
 """Decoder of XLNet and Transformer-XL, with relative positions and memory.
 
 XLNet predicts with the query stream. The query row of the next position attends
-to all earlier tokens. The prompt has the rank -1, and the new tokens are
-targets in the factorization order of the text. A causal model predicts with the
-row of the last token.
+to all earlier tokens. Tokens of the prompt have the factorization rank -1. New
+tokens are targets, with the order of the text as the factorization order. A
+causal model predicts with the row of the last token.
 
 Shapes: see `decoder`; M memory length, C = M + T - 1, and W = C + 2 S
 distances.

@@ -31,7 +31,7 @@ class EncodedDistances(NamedTuple):
             be [K, D], for only the distances from K - 1 to 0. Negative
             distances then follow from sin(-d) = -sin(d) and cos(-d) = cos(d).
         num_unneeded: int, number of last rows of R that are left out because no
-            row uses them.
+            token attends to keys at these distances.
     """
 
     encoding: Any
@@ -95,10 +95,10 @@ def encode_distances(
 
 
 def num_unneeded_distances(num_tokens, first_half_length):
-    """Number of last rows of R that no row uses if there is a first half.
+    """Number of last rows of R that no token needs if there is a first half.
 
-    A row of the first half attends to later tokens only within that half, and
-    any other row only within the rest of the segment.
+    A token of the first half attends to later tokens only within that half, and
+    any other token only within the rest of the segment.
 
     Args:
         num_tokens: int, T. For a scalar tensor the result is 0.

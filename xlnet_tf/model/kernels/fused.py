@@ -1,6 +1,6 @@
 """Attention in Pallas kernels for TPUs and GPUs, without scores by key.
 
-The kernels do not write the scores by key to memory. On a TPU they run on
+The kernels do not write the scores [B, N, Q, K] to memory. On a TPU they run on
 Keras' JAX backend and, by `jax2tf`, on its TensorFlow backend. On a GPU they
 run only on JAX. If a kernel does not support a call, a warning is given once
 and `memory_efficient` computes the attention.

@@ -237,7 +237,7 @@ def backbone_table(scope, config):
 
 
 def of_config(table, config):
-    """Remove the variables from a table that a BertConfig does not have."""
+    """Remove variables from a table if a model of the config lacks them."""
     absent = set()
     if not config.num_segments:
         absent.add("segment_embedding/embeddings")

@@ -78,7 +78,8 @@ class Inputs(NamedTuple):
     """References to both kernels' inputs for one example and pair of heads.
 
     Attributes:
-        early: int32 [B, T / 128], 1 = the block's rows attend to no late key.
+        early: int32 [B, T / 128], 1 = the block's rows attend only to the first
+            `Sizes.early_keys` keys.
         seed: int32 [2], seed of the dropout mask.
         directions: int32 [B], index of an example's direction in `position`.
         query: [1, Q, 128].
