@@ -17,8 +17,8 @@ def leave_scope(model):
     """Take the layers of a model out of the `keras.RematScope` around them.
 
     In that scope Keras would recompute each layer separately. The TensorFlow
-    function that Keras uses accepts no keyword arguments in a graph, and
-    computes no gradient of weights inside `rematerialized`.
+    function that Keras uses for this accepts no keyword arguments in a graph.
+    Inside a call of `rematerialized` it computes no gradients of weights.
 
     COMPATIBILITY: `_remat_mode` of a layer of Keras 3 is undocumented.
 

@@ -26,10 +26,11 @@ class EncodedDistances(NamedTuple):
 
     Attributes:
         encoding: float tensor. Its shape is [1 or 2, K + T - U, D] with
-            U = `num_unneeded`: R of a text read forwards and, if any row is
-            reversed, R of a text read backwards. Without dropout its shape may
-            be [K, D], for only the distances from K - 1 to 0. Negative
-            distances then follow from sin(-d) = -sin(d) and cos(-d) = cos(d).
+            U = `num_unneeded`. The first entry is R of a text read forwards. If
+            any row is reversed, the second is R of a text read backwards.
+            Without dropout the shape may be [K, D], with only the distances
+            from K - 1 to 0. Negative distances then follow from
+            sin(-d) = -sin(d) and cos(-d) = cos(d).
         num_unneeded: int, number of last rows of R that are left out because no
             token attends to keys at these distances.
     """

@@ -157,7 +157,7 @@ def warning_of_failure(directory, vocabulary_size, predictions=1):
 
 
 def pretraining_ending(directory, has_failed, exports=()):
-    """Return a pretraining run's last lines: its best step, next commands.
+    """Return a pretraining run's last lines: best step and next commands.
 
     Args:
         directory: path of the run.
