@@ -57,8 +57,8 @@ class Table:
 
     Args:
         place: str, path of the table, for messages.
-        rows: iterable of tuple of row number, int, and cells, a list of str or
-            a dict of column names to values.
+        rows: iterable of tuples (number, cells): the number of the row, int,
+            and its cells, a list of str or a dict of column names to values.
         names: list of str, the keys of all dicts, or None (default) if the
             first dict has all keys.
         counted: Counted that the reader of `rows` uses, or None (default).

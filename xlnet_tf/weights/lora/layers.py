@@ -12,7 +12,7 @@ points:
 - The gradient of a bias is summed axis by axis, which is faster in XLA on a
   CPU.
 
-COMPATIBILITY: `_kernel` of these layers of Keras 3 is undocumented.
+COMPATIBILITY: `_kernel` of Keras 3's dense layers is undocumented.
 """
 
 import contextlib
