@@ -5,7 +5,6 @@ import math
 import os
 import re
 import time
-import unittest.mock
 
 TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 # From a chip to bfloat16 operations per second, memory bandwidth in bytes per
@@ -149,8 +148,7 @@ def compile_task_step(kind, config, training, features, topology="v5e"):
     classes = {"num_classes": 2} if kind.name == "classification" else {}
     model = kind.model_class(backbone, **classes)
     optimizer = make_optimizer(model, training)
-    with unittest.mock.patch.object(jax, "devices", lambda: chips):
-        devices = on_jax.Devices(1)
+    devices = on_jax.Devices(chips[:1])
     loss = finetune.training_loss(kind(model))
     step = on_jax.make_step(model, optimizer, loss, training, devices)
     inputs = (
