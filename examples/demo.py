@@ -199,7 +199,7 @@ def draw(run_directory, unigram, picture, title):
     axes.set_xlabel("step")
     axes.set_ylabel("bits per token")
     axes.set_title(title)
-    axes.legend()
+    axes.legend(loc="upper right")
     axes.grid(alpha=0.3)
     figure.savefig(picture, dpi=120)
     return bits_per_token([v for v in values if v["kind"] == "eval"][-1])

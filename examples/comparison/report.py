@@ -204,7 +204,7 @@ def draw(results, tasks):
             )
     axes[0].set_xlabel("tokens of pretraining")
     axes[0].set_ylabel("bits per target of its own, held-out text")
-    axes[0].legend(fontsize=7)
+    axes[0].legend(fontsize=7, loc="upper right")
     axes[0].grid(alpha=0.3)
     places = range(len(results))
     for one, task in zip(axes[1:], shown, strict=True):

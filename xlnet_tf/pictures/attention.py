@@ -168,6 +168,6 @@ def draw_distances(attention: Attention):
         axes.plot(places, values, color=colours[layer], label=f"layer {layer}")
     axes.set_xlabel("distance, row minus key: left of 0 is ahead")
     axes.set_ylabel("mean weight")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper right")
     axes.grid(alpha=0.3)
     return figure

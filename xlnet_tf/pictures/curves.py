@@ -63,7 +63,7 @@ def draw_curves(runs: Sequence[str | os.PathLike], metric: str = "loss"):
     axes.set_title(_title(runs), fontsize=9, loc="left", parse_math=False)
     axes.set_xlabel("step")
     axes.set_ylabel(metric.replace("_", " "))
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper right")
     axes.grid(alpha=0.3)
     return figure
 
