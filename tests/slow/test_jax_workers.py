@@ -15,6 +15,7 @@ from data_pipeline.base.files import read_json_lines
 from tests.conftest import ROOT
 from tests.slow.test_multi_worker import free_ports
 from tests.support import finetuning_fixtures
+from tests.support.backend_runs import environment_of_jax
 from tests.support.equality import assert_equal
 from tests.support.killed_runs import end_of
 from tests.support.run_fixtures import write_configs
@@ -41,20 +42,12 @@ class Process:
     def __init__(self, place, argv, devices, **environment):
         place.mkdir(parents=True, exist_ok=True)
         self._files = [place / name for name in ("stdout", "stderr")]
-        count = f" --xla_force_host_platform_device_count={devices}"
         with contextlib.ExitStack() as stack:
             out, error = (stack.enter_context(x.open("w")) for x in self._files)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *map(str, argv)],
                 cwd=ROOT,
-                env={
-                    **os.environ,
-                    "KERAS_BACKEND": "jax",
-                    "JAX_PLATFORMS": "cpu",
-                    "XLA_FLAGS": os.environ.get("XLA_FLAGS", "") + count,
-                    "TF_CPP_MIN_LOG_LEVEL": "3",
-                    **environment,
-                },
+                env=environment_of_jax(devices, **environment),
                 stdout=out,
                 stderr=error,
             )
@@ -265,11 +258,11 @@ def test_workers_that_do_not_fit_are_refused(pretraining, tmp_path):
     with Process(tmp_path / "alone", [*command, *alone], 2) as process:
         assert "did not all meet at 127.0.0.1:" in process.error()
         assert "waiting for the other workers at 127." in process.said[1]
-    others = ["--seed", 1, "--output", tmp_path / "other"]
+    others = ["--seed", 1, "--output", tmp_path / "other", "--num-workers", 3]
     with workers(tmp_path, command, ((), others)) as both:
         for process in both:
             error = process.error()
-            assert "the workers have other values of output, seed: " in error
+            assert "other values of num_workers, output, seed: " in error
     batch = ["--batch-size", 4]
     with workers(tmp_path, command, (batch, batch)) as both:
         error = both[0].error()

@@ -63,24 +63,29 @@ def numbers(variable):
     return draw.normal(0, 0.1, variable.shape).astype("float32")
 
 
+def environment_of_jax(devices, **others):
+    """Environment of a process of JAX with some CPU devices, dict."""
+    count = f" --xla_force_host_platform_device_count={devices}"
+    return {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", "") + count,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        **others,
+    }
+
+
 def run_on_jax(runs, devices=1, **environment):
     """Make runs in a process of JAX on CPU devices.
 
     Returns:
         (list of int, the exit statuses; subprocess.CompletedProcess).
     """
-    count = f" --xla_force_host_platform_device_count={devices}"
     process = subprocess.run(
         [sys.executable, "-m", "tests.support.backend_runs"],
         cwd=ROOT,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": os.environ.get("XLA_FLAGS", "") + count,
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            **environment,
-        },
+        env=environment_of_jax(devices, **environment),
         input=json.dumps([[str(x) for x in run] for run in runs]),
         capture_output=True,
         text=True,

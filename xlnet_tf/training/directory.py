@@ -163,8 +163,11 @@ def claim_identity(run, identity, kind):
 
 def _check_workers_agree(run, identity):
     """Refuse workers of different runs, which would wait for one another."""
-    values = {**identity, **identity["training"], "output": str(run.output)}
+    values = {**identity, **identity["training"]}
     del values["training"]
+    values["output"] = str(run.output)
+    # JAX lets workers meet whose numbers of workers differ.
+    values["num_workers"] = run.settings.num_workers
     names = differing(run.backend.strategy, values)
     if names:
         raise ValueError(
