@@ -269,7 +269,8 @@ def fine_tuning_step(
     backend = make_backend(settings)
     with backend.strategy.scope():
         classifier = XLNetTextClassifier(
-            XLNetBackbone(XLNetConfig(**model), seed=0), num_classes=2
+            XLNetBackbone(XLNetConfig(**model), seed=0, dtype=settings.policy),
+            num_classes=2,
         )
         if lora_rank:
             classifier.enable_lora(lora_rank)
