@@ -5,6 +5,7 @@ Shapes: B batch, Q = T + P rows, K keys, D model dim, F feed-forward dim.
 
 import keras
 
+from xlnet_tf.model.activation import gelu
 from xlnet_tf.model.attention import RelativeAttention
 from xlnet_tf.model.dropout import dropouts
 from xlnet_tf.model.sizes import sizes_of
@@ -89,9 +90,7 @@ class PostNormBlock(keras.layers.Layer):
 
         inner = self.intermediate(rows)
         if self.config.activation == "gelu":
-            inner = keras.activations.gelu(
-                inner, approximate=self.config.gelu == "tanh"
-            )
+            inner = gelu(inner, self.config.gelu)
         else:
             inner = keras.activations.relu(inner)
         for drop in drop_activation:

@@ -238,10 +238,18 @@ def _add_bias(outputs, bias):
 def _sum_rows(tensor):
     """Sum [..., rows, W] to [W], one axis at a time.
 
+    If XLA compiles all operations except products (`model/fusion.py`), it would
+    compute `tensor` again for a sum, but not for a product with ones.
+
     If W is large, XLA on a CPU takes five times as long for one sum over two
     axes. XLA would also merge two successive sums into one. To prevent this,
     the first sum is computed in two parts, which are then added.
     """
+    dtype = keras.backend.standardize_dtype(tensor.dtype)
+    if dtype == "bfloat16" and keras.backend.backend() == "tensorflow":
+        rows = ops.reshape(tensor, [-1, tensor.shape[-1]])
+        ones = ops.ones([1, ops.shape(rows)[0]], dtype)
+        return ops.matmul(ones, rows)[0]
     *others, num_rows, width = tensor.shape
     outer = list(range(len(others)))
     is_long = isinstance(num_rows, int) and num_rows > _WINDOW
