@@ -7,6 +7,7 @@ device and on two, and goes on to the bit.
 import importlib.util
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -66,13 +67,17 @@ def stop_at(log, lines):
 
 assert run("whole/run", "--strategy", "one_device") == 0
 assert run("two/run") == 0
-log = directory / "parts/run/metrics.jsonl"
-threading.Thread(target=stop_at, args=(log, 5), daemon=True).start()
+def run_in_parts(name, *more):
+    log = directory / name / "metrics.jsonl"
+    threading.Thread(target=stop_at, args=(log, 5), daemon=True).start()
+    assert run(name, *more) == 143
+    assert run(name, *more) == 0
+
 steps = {*compiled.glob("jit_step*")}
 assert steps
-assert run("parts/run", "--strategy", "one_device") == 143
-assert run("parts/run", "--strategy", "one_device") == 0
+run_in_parts("parts/run", "--strategy", "one_device")
 assert steps == {*compiled.glob("jit_step*")}
+run_in_parts("divided/run", "--shard-optimizer")
 more = ["--objective", "masked", "--next-sentence-weight", "1"]
 more += ["--precision", "bfloat16", "--steps", "2", "--warmup-steps", "0"]
 assert run("masked/run", *more) == 0
@@ -162,10 +167,24 @@ def test_the_curve_is_that_of_tensorflow(runs):
 
 def test_a_stopped_run_goes_on_to_the_bit(runs):
     directory, result = runs
-    assert result.stdout.count("resume    from") == 2
+    assert result.stdout.count("resume    from") == 3
     expected, found = (end_of(directory / x) for x in ("whole", "parts"))
     assert len(found) > 20
     assert_equal(found, expected)
+
+
+def test_divided_moments_give_equal_runs(runs):
+    """Each device keeps a half, bar the odd scalar."""
+    directory, result = runs
+    found = re.findall(r"Adam's moments: (\S+) of (\S+) MB", result.stdout)
+    assert len(found) == 2 and len({*found}) == 1
+    held, whole = map(float, found[0])
+    assert 0.5 * whole <= held < 0.51 * whole
+    assert_near(curve(directory / "divided"), curve(directory / "two"), 1e-5)
+    one, other = (
+        xlnet_tf.load(directory / x / "run/preset") for x in ("divided", "two")
+    )
+    assert_equal(one.weights, other.weights, atol=1e-4)
 
 
 def test_a_resumed_run_keeps_what_its_objective_does_not_train(runs):

@@ -149,7 +149,10 @@ def lines(run):
 
 @pytest.fixture(scope="module")
 def pretraining(tmp_path_factory):
-    """(directory, command): the run of two workers is in `two/run`."""
+    """(directory, command): the run of two workers is in `two/run`.
+
+    Each of their devices keeps a part of Adam's moments.
+    """
     directory = tmp_path_factory.mktemp("jax")
     records = write_records(directory / "data")
     configs = write_configs(
@@ -160,8 +163,9 @@ def pretraining(tmp_path_factory):
     )
     command = ["xlnet_tf.train", "--records", records, *configs]
     command += ["--steps", STEPS, "--batch-size", 8]
-    said = finish(directory, [*command, "--output", directory / "two/run"])
-    assert "JAX, 4 device(s) of CPU in 2 workers" in said
+    argv = [*command, "--shard-optimizer", "--output", directory / "two/run"]
+    said = finish(directory, argv)
+    assert "JAX, 4 device(s) of CPU in 2 workers; Adam's moments: " in said
     assert "= 4 replica(s) x 2 part(s) x 1" in said
     return directory, command
 
@@ -219,7 +223,7 @@ def test_two_workers_of_slurm_finetune_as_one(tmp_path):
 def test_a_lost_worker_ends_the_other_and_they_go_on(pretraining, tmp_path):
     """To the bit, also after SIGTERM to one of them."""
     directory, command = pretraining
-    argv = [*command, "--output", tmp_path / "run"]
+    argv = [*command, "--shard-optimizer", "--output", tmp_path / "run"]
     for step, lost, number in (
         (4, 0, signal.SIGKILL),
         (12, 1, signal.SIGKILL),

@@ -64,6 +64,11 @@ def make_backend(settings):
             "or list the workers in TF_CONFIG, with --strategy multi_worker. "
             f"Received: --coordinator {settings.coordinator}."
         )
+    if settings.shard_optimizer:
+        raise ValueError(
+            "--shard-optimizer is for Keras' JAX backend: set "
+            "KERAS_BACKEND=jax, or leave the option out."
+        )
     return TensorFlow(
         devices.make_strategy(
             settings.strategy, settings.tpu, settings.worker_timeout

@@ -366,7 +366,7 @@ def first_lines(run, task, model):
         f"model     {model.count_params():,} parameters, {start} of "
         f"{settings.preset}, {settings.precision}",
         *describe_lora(model),
-        f"strategy  {run.backend.describe()}",
+        f"strategy  {run.backend.describe(model.trainable_variables)}",
         f"steps     {settings.steps} of {settings.batch_size} rows = {epochs} "
         f"epochs, evaluated every {settings.evaluation_interval}; "
         f"{batches.padding():.0%} of the tokens are padding",

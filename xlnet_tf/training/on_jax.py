@@ -52,7 +52,7 @@ class Variables(tf.train.experimental.PythonState):
 
     def serialize(self):
         # NumPy cannot store bfloat16. float32 represents all its values.
-        arrays = [np.asarray(x.value) for x in self._variables]
+        arrays = [_whole(x.value) for x in self._variables]
         arrays = [
             x.astype("float32") if x.dtype.name == "bfloat16" else x
             for x in arrays
@@ -71,6 +71,16 @@ class Variables(tf.train.experimental.PythonState):
                 )
             for place, variable in enumerate(self._variables):
                 variable.assign(arrays[f"{place}"])
+
+
+def _whole(array):
+    """Return all values of an array, of which this process may hold a part.
+
+    All processes call this function together.
+    """
+    if array.is_fully_addressable:
+        return np.asarray(array)
+    return multihost_utils.process_allgather(array, tiled=True)
 
 
 class JaxMemoryRows(MemoryRows):
@@ -121,7 +131,7 @@ class Jax:
             devices = jax.local_devices()
         if settings.strategy == "one_device":
             devices = devices[:1]
-        self.devices = Devices(devices)
+        self.devices = Devices(devices, settings.shard_optimizer)
         # TensorFlow only reads the data and writes the files here.
         self.strategy = tf.distribute.OneDeviceStrategy("CPU:0")
         if self.devices.workers > 1:
@@ -132,13 +142,14 @@ class Jax:
         self.num_replicas = len(self.devices)
         self.has_tpu = self.devices.devices[0].platform == "tpu"
 
-    def describe(self):
-        """Return a line of text about the devices."""
+    def describe(self, weights):
+        """Return a line of text about the devices; see `TensorFlow`."""
         kind = self.devices.devices[0].platform.upper()
         several = ""
         if self.devices.workers > 1:
             several = f" in {self.devices.workers} workers"
-        return f"JAX, {len(self.devices)} device(s) of {kind}{several}"
+        divided = self.devices.describe_moments(weights)
+        return f"JAX, {len(self.devices)} device(s) of {kind}{several}{divided}"
 
     def tracked(self, model, optimizer):
         """Return the parts of model and optimizer for a checkpoint, dict."""
@@ -174,7 +185,7 @@ class Jax:
             with scope_of(variables, weights):
                 return (function(features),)
 
-        compiled = devices.on_each(outputs_of, (False, True), (True,))
+        compiled = jax.jit(devices.on_each(outputs_of, (_ALL, _ROWS), (_ROWS,)))
 
         def predict(features):
             features = {name: x.numpy() for name, x in features.items()}
@@ -247,6 +258,8 @@ class Devices:
 
     Args:
         devices: list of jax.Device.
+        divides_moments: bool, whether each device keeps only its part of Adam's
+            moments (ZeRO-1). Default False.
 
     Attributes:
         devices: the argument, in the order of the rows.
@@ -257,8 +270,9 @@ class Devices:
         ValueError: if processes have different numbers of devices.
     """
 
-    def __init__(self, devices):
+    def __init__(self, devices, divides_moments=False):
         self.devices = sorted(devices, key=lambda x: (x.process_index, x.id))
+        self._divides_moments = divides_moments and len(devices) > 1
         self._mesh = Mesh(np.array(self.devices), ("rows",))
         counts = collections.Counter(x.process_index for x in self.devices)
         self.workers = len(counts)
@@ -274,35 +288,95 @@ class Devices:
     def __len__(self):
         return len(self.devices)
 
-    def on_each(self, function, inputs, outputs, given_up=()):
-        """Compile a function that runs on each device's rows.
+    def on_each(self, function, inputs, outputs):
+        """Make a function that computes on each device from its part of arrays.
 
         Args:
             function: function of pytrees of arrays.
-            inputs, outputs: sequences of bool, whether the arrays of each
-                argument and of each result are divided by rows.
-            given_up: ints, the indices of arguments whose memory the results
-                may reuse. These arguments cannot be read afterwards.
+            inputs, outputs: tuples of PartitionSpec, or of pytrees of them, how
+                the arrays of each argument and of each result are divided.
         """
-
-        def specs(are_divided):
-            return tuple(_ROWS if x else _ALL for x in are_divided)
-
-        return jax.jit(
-            jax.shard_map(
-                function,
-                mesh=self._mesh,
-                in_specs=specs(inputs),
-                out_specs=specs(outputs),
-                check_vma=False,
-            ),
-            donate_argnums=given_up,
+        return jax.shard_map(
+            function,
+            mesh=self._mesh,
+            in_specs=inputs,
+            out_specs=outputs,
+            check_vma=False,
         )
+
+    def sharding(self, spec):
+        """Return the sharding of a PartitionSpec among the devices."""
+        return NamedSharding(self._mesh, spec)
 
     def summed(self, sums):
         """Sum a pytree over the devices, within `on_each`."""
         # XLA would copy the sums of a single device.
         return jax.lax.psum(sums, "rows") if len(self) > 1 else sums
+
+    def of_moment(self, array):
+        """Return how a moment, or its gradient, is divided, PartitionSpec."""
+        if self._divides_moments:
+            for axis, size in enumerate(array.shape):
+                if size % len(self) == 0:
+                    return PartitionSpec(*[None] * axis, "rows")
+        return _ALL
+
+    def describe_moments(self, weights):
+        """Return a text about the memory of divided moments, or "".
+
+        Args:
+            weights: list of keras.Variable, the weights that training changes.
+        """
+        if not self._divides_moments:
+            return ""
+        shapes = [
+            self.sharding(self.of_moment(x)).shard_shape(x.shape)
+            for x in weights
+        ]
+        held = 8e-6 * sum(map(math.prod, shapes))  # two float32 moments
+        whole = 8e-6 * sum(math.prod(x.shape) for x in weights)
+        return (
+            f"; Adam's moments: {held:,.3g} of {whole:,.3g} MB on each device"
+        )
+
+    def summed_gradient(self, gradient):
+        """Sum a gradient over the devices, within `on_each`.
+
+        Each device receives its part of the sum, see `of_moment`.
+        """
+
+        def summed(array):
+            spec = self.of_moment(array)
+            if spec == _ALL:
+                return self.summed(array)
+            axis = len(spec) - 1
+            return jax.lax.psum_scatter(
+                array, "rows", scatter_dimension=axis, tiled=True
+            )
+
+        return [summed(x) for x in gradient]
+
+    def put_moments(self, arrays):
+        """Put moments on the devices, each divided as `of_moment` says."""
+
+        def put(array):
+            spec = self.of_moment(array)
+            if spec == _ALL:
+                return self.copied(array)
+            if array.sharding == self.sharding(spec):
+                return array
+            return jax.make_array_from_callback(
+                array.shape, self.sharding(spec), array.__getitem__
+            )
+
+        return [put(x) for x in arrays]
+
+    def own_moments(self, arrays):
+        """Convert moments for use between steps: undivided ones are copied."""
+        return [
+            self.own_copies(x) if self.of_moment(x) == _ALL else x
+            for x in arrays
+        ]
 
     def divided(self, arrays):
         """Divide arrays of this process's rows among the devices."""
@@ -318,7 +392,7 @@ class Devices:
             return multihost_utils.host_local_array_to_global_array(
                 arrays, self._mesh, spec
             )
-        return jax.device_put(arrays, NamedSharding(self._mesh, spec))
+        return jax.device_put(arrays, self.sharding(spec))
 
     def own_rows(self, arrays):
         """Return this process's rows of arrays, or of a dict of arrays."""
@@ -389,7 +463,9 @@ class Steps:
         """Make a loop of training steps; see `on_tensorflow.Steps.make`."""
         begun, devices = time.monotonic(), self._devices
         weights = devices.copied(values(self._model.trainable_variables))
-        moments = devices.copied(values(self._optimizer.variables))
+        moments = devices.put_moments(values(self._optimizer.variables))
+        # Else the variables would keep moments that are not divided.
+        assign(self._optimizer.variables, moments)
         others = devices.copied(values(untrained(self._model)))
         sums, weight, results = None, 0.0, []
         for _ in range(count):
@@ -416,7 +492,7 @@ class Steps:
                 break
         own = devices.own_copies
         assign(self._model.trainable_variables, own(weights))
-        assign(self._optimizer.variables, own(moments))
+        assign(self._optimizer.variables, devices.own_moments(moments))
         norms = [x.gradient_norm for x in results]
         norms = [x for x in norms if math.isfinite(x)]
         return LoopReport(
@@ -557,8 +633,39 @@ def make_step(model, optimizer, loss, settings, devices):
         whole batch, and of the sums `metrics` and `weight`, which are zero if
         the step is not finite.
     """
+    sums_of_batch = _gradients(model, loss, settings, devices)
+
+    def step(weights, moments, others, features, seeds):
+        gradient, metrics, weight, memory = sums_of_batch(
+            weights, others, features, seeds
+        )
+        weights, moments, report = _updated(
+            *(weights, moments, gradient, metrics, weight, optimizer, settings)
+        )
+        before = {name: features[name] for name in memory}
+        memory = _if(report["is_finite"], memory, before)
+        return weights, moments, memory, report
+
+    of_moments = [devices.of_moment(x) for x in optimizer.variables]
+    shardings = jax.tree.map(devices.sharding, (_ALL, of_moments, _ROWS, _ALL))
+    return jax.jit(step, donate_argnums=(0, 1), out_shardings=shardings)
+
+
+def _gradients(model, loss, settings, devices):
+    """Make the function of a step that computes the gradients of a batch.
+
+    Args:
+        model, loss, settings, devices: see `make_step`.
+
+    Returns:
+        function of (weights, others, features, seeds) that returns (gradient,
+        metrics, weight, memory). `gradient` is a list of arrays, divided as
+        `Devices.of_moment` says. It and `metrics` and `weight` are sums over
+        the whole batch.
+    """
     parts = settings.gradient_accumulation_steps
-    variables = [*model.trainable_variables, *untrained(model)]
+    trained = model.trainable_variables
+    variables = [*trained, *untrained(model)]
 
     def sums_of(weights, others, features):
         with scope_of(variables, [*weights, *others]):
@@ -570,7 +677,7 @@ def make_step(model, optimizer, loss, settings, devices):
         )
         return gradient, *sums
 
-    def step(weights, moments, others, features, seeds):
+    def sums_of_rows(weights, others, features, seeds):
         rows = features["token_ids"].shape[0] // parts
         totals, memories = None, []
         for part in range(parts):
@@ -581,20 +688,16 @@ def make_step(model, optimizer, loss, settings, devices):
             *sums, memory = gradients(weights, others, of_part, seeds[0, part])
             memories.append(memory)
             totals = jax.tree.map(jnp.add, totals, sums) if totals else sums
-        gradient, metrics, weight = devices.summed(totals)
-        weights, moments, report = _updated(
-            *(weights, moments, gradient, metrics, weight, optimizer, settings)
-        )
+        gradient, *figures = totals
         memory = jax.tree.map(lambda *x: jnp.concatenate(x), *memories)
-        before = {name: features[name] for name in memory}
-        memory = _if(report["is_finite"], memory, before)
-        return weights, moments, memory, report
+        summed = devices.summed_gradient(gradient), *devices.summed(figures)
+        return *summed, memory
 
+    of_gradient = [devices.of_moment(x) for x in trained]
     return devices.on_each(
-        step,
-        (False, False, False, True, True),
-        (False, False, True, False),
-        given_up=(0, 1),
+        sums_of_rows,
+        (_ALL, _ALL, _ROWS, _ROWS),
+        (of_gradient, _ALL, _ALL, _ROWS),
     )
 
 
@@ -666,7 +769,7 @@ def make_evaluation(model, loss, devices):
             _, (metrics, weight, memory) = _sums(loss, features)
         return memory, devices.summed((metrics, weight))
 
-    return devices.on_each(step, (False, True), (True, False))
+    return jax.jit(devices.on_each(step, (_ALL, _ROWS), (_ROWS, _ALL)))
 
 
 def _sums(loss, features):

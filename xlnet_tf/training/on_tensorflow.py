@@ -48,8 +48,13 @@ class TensorFlow:
         self.has_tpu = bool(tf.config.list_logical_devices("TPU"))
         self.multiplies_bfloat16 = multiplies_bfloat16(strategy)
 
-    def describe(self):
-        """Return a line of text about the devices."""
+    def describe(self, weights):
+        """Return a line of text about the devices.
+
+        Args:
+            weights: list of keras.Variable, the weights that training changes.
+        """
+        del weights
         return describe(self.strategy)
 
     def tracked(self, model, optimizer):

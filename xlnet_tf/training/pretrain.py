@@ -308,7 +308,7 @@ def first_lines(run, data, model):
         f"{sizes.hidden_dim}, {sizes.num_heads} heads, "
         f"{sizes.vocabulary_size:,} tokens: {model.count_params():,} "
         f"parameters, {settings.precision}",
-        f"strategy  {run.backend.describe()}",
+        f"strategy  {run.backend.describe(model.trainable_variables)}",
         f"batch     {settings.batch_size} sequences = {replicas} replica(s) "
         f"x {parts} part(s) x {rows}; {settings.batch_size * length:,} tokens "
         "per step",

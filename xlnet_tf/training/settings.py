@@ -184,6 +184,12 @@ class Compute(RunSettings):
         "GPUs on JAX); all give the same results",
         choices=("auto", "plain", "memory_efficient", "fused"),
     )
+    shard_optimizer: bool = setting(
+        False,
+        "divide Adam's moments among the devices (ZeRO-1), on JAX: less memory "
+        "on each device, equal results",
+        influence=PLACE,
+    )
     coordinator: str | None = setting(
         None,
         "HOST:PORT of worker 0, where the workers meet, on JAX (default: as "

@@ -21,10 +21,11 @@ def test_the_backend_of_keras_computes_a_run(monkeypatch):
     assert backend.num_replicas == 1 and backend.is_chief
 
 
-def test_a_coordinator_is_not_for_tensorflow():
-    settings = FinetuningSettings(
-        coordinator="host0:2222", num_workers=2, worker_index=0
-    )
-    message = "--coordinator is for .*KERAS_BACKEND=jax.*TF_CONFIG.*host0:2222"
-    with pytest.raises(ValueError, match=message):
-        make_backend(settings)
+def test_options_of_jax_are_not_for_tensorflow():
+    worker = {"coordinator": "host0:2222", "num_workers": 2, "worker_index": 0}
+    for given, message in (
+        (worker, "--coordinator .*KERAS_BACKEND=jax.*TF_CONFIG.*host0:2222"),
+        ({"shard_optimizer": True}, "--shard-optimizer .*KERAS_BACKEND=jax"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_backend(FinetuningSettings(**given))
