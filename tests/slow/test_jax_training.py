@@ -178,7 +178,7 @@ def test_divided_moments_give_equal_runs(runs):
     directory, result = runs
     found = re.findall(r"Adam's moments: (\S+) of (\S+) MB", result.stdout)
     assert len(found) == 2 and len({*found}) == 1
-    held, whole = map(float, found[0])
+    held, whole = (float(x.replace(",", "")) for x in found[0])
     assert 0.5 * whole <= held < 0.51 * whole
     assert_near(curve(directory / "divided"), curve(directory / "two"), 1e-5)
     one, other = (

@@ -336,7 +336,7 @@ class Devices:
         held = 8e-6 * sum(map(math.prod, shapes))  # two float32 moments
         whole = 8e-6 * sum(math.prod(x.shape) for x in weights)
         return (
-            f"; Adam's moments: {held:,.3g} of {whole:,.3g} MB on each device"
+            f"; Adam's moments: {held:,.2f} of {whole:,.2f} MB on each device"
         )
 
     def summed_gradient(self, gradient):
