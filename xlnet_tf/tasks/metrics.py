@@ -52,7 +52,7 @@ def f1(targets, predictions):
 
 
 def _correlation(function):
-    """Wrap a correlation of SciPy: 0 with a warning if an input is constant."""
+    """Wrap a SciPy correlation; a constant input gives 0 and a warning."""
 
     def metric(targets, predictions):
         from scipy import stats

@@ -351,7 +351,7 @@ class SequenceToSequence(TaskKind):
 
 
 def _row_that_predicts(backbone):
-    """Kind of row that predicts a token, see `TargetInputs`, str."""
+    """Kind of row that predicts a token, `next_token` of `TargetInputs`."""
     if not backbone.has_query_stream:
         return "pseudo"
     return "content" if backbone.config.attention_type == "causal" else "query"

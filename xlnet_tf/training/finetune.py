@@ -437,7 +437,7 @@ def figures_of(settings, report):
 
 
 def progress_text(kind, scalars):
-    """Return the middle of a progress line, see `loop.Training`."""
+    """Return the text of a progress line, see `loop.Training.progress_text`."""
     if kind == "eval":
         return f"held out  {written(scalars, '  ')}"
     return (

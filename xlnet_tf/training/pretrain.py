@@ -455,7 +455,7 @@ def figures_of(model, data, settings, report):
 
 
 def progress_text(kind, scalars):
-    """Return the middle of a progress line, see `loop.Training`."""
+    """Return the text of a progress line, see `loop.Training.progress_text`."""
     text = f"loss {scalars['loss']:.3f}  "
     if kind == "eval":  # the loss in nats is also in the picture
         bits = scalars["bits_per_token"]

@@ -233,7 +233,7 @@ class Compute(RunSettings):
 
     @property
     def policy(self):
-        """Name of the precision in Keras, str."""
+        """Name of the precision's dtype policy in Keras, str."""
         if self.precision == "float32":
             return self.precision
         return f"mixed_{self.precision}"
