@@ -116,8 +116,8 @@ class _Characters:
     """Characters of contexts, to compare spans and to cut their texts.
 
     Time and memory grow with the number of characters plus the number of spans.
-    If the text of every span were cut, they would grow with the number of spans
-    times the length of the spans.
+    If the text of every span were cut, they would grow with the sum of the
+    lengths of all spans.
 
     Args:
         contexts: string tensor [M], UTF-8.

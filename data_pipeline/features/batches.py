@@ -85,8 +85,8 @@ class EncodedExamples:
         side: "left" or "right", side of a sequence to pad.
         options: int, O, or None for sequences without this axis.
         notes: sequence of str, lines for the user, such as about truncation.
-        unbatched: dict of names to tf.RaggedTensor [R, (...)], columns for the
-            decoding of outputs, which are not part of batches.
+        unbatched: dict of names to tf.RaggedTensor [R, (...)], columns that
+            only the decoding of outputs uses. Batches do not contain them.
         counts: dict of names to int, counts about the examples and their
             labels.
 

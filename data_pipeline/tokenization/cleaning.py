@@ -318,7 +318,7 @@ def kind_ranges(kinds, usual):
 
 @functools.cache
 def _cleaned_characters(lowercase, keep_accents):
-    """Return a dict of the characters that the cleaning changes to results."""
+    """Return a dict of changed characters to the texts that replace them."""
     cleaned = {}
     for character in _changing_characters():
         to = character if keep_accents else strip_accents(character)
