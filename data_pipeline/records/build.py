@@ -75,7 +75,7 @@ def build_records(
             with another text, tokenizer or settings, and other files that are
             named like files of a set. Default False.
         progress: function of a number of bytes, or None. Each call passes the
-            number of bytes finished since the last call. Text is finished when
+            bytes of text finished since the last call. Text is finished when
             its records are written, or when it was compared with a complete
             set.
         build_parts: function such as a `beam.Builder`, or None to build in

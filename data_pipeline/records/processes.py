@@ -34,8 +34,8 @@ def build_in_processes(
         settings: RecordSettings with all defaults filled in.
         directory: str, where the parts are written.
         processes: int, number of processes. The parts do not depend on it.
-        report: function of a number of bytes. Each call passes the number of
-            bytes whose records were written since the last call.
+        report: function of a number of bytes. Each call passes the bytes of
+            text whose records were written since the last call.
 
     Returns:
         tuple of a list of BuiltPart, in order, and a ReadLog.

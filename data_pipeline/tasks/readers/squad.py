@@ -32,7 +32,8 @@ def read_examples(split):
 
     Args:
         split: reading.Split of a task whose reader is "squad". In a test split,
-            a question may lack answers without being impossible.
+            answers may be missing. A question without answers then does not
+            count as impossible.
 
     Returns:
         list of QuestionExample.

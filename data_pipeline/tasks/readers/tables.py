@@ -130,8 +130,8 @@ def _names(example):
 def read_ranking(split):
     """Read the pairs of query and document of a table.
 
-    Queries without ids are numbered in the order of first appearance. The id of
-    a document without an id is the number of its row, from 0.
+    Queries without ids are numbered in the order of first appearance. Documents
+    without ids are numbered by their rows, from 0.
 
     Args:
         split: reading.Split of a task whose reader is "ranking". In a test
