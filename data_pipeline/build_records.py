@@ -105,7 +105,7 @@ def main(argv=None):
 
 
 def _take_text_options(arguments):
-    """Fill in the text options from a plan; given options have precedence."""
+    """Fill in, from a plan, the text options that the user did not give."""
     plan = _read_plan(arguments.settings) or {}
     planned = {name: plan[name] for name in TEXT_DEFAULTS if name in plan}
     fill_text_options(arguments, planned)
@@ -123,7 +123,7 @@ def read_settings(arguments):
 
 
 def _read_plan(file):
-    """Read the plan of a set of records, dict, or None for another file.
+    """Read a plan as a dict; return None if the file is not a plan.
 
     A plan contains the settings of a set, its input and its tokenizer.
     """

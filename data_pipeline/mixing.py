@@ -35,7 +35,7 @@ class MixedPretrainingData:
 
     The first rows of the global batch read the first set, the next rows the
     second set, and so on. The rows of each set have their own `PretrainingData`
-    with its own epochs, so a batch depends only on (seed, step). A small set
+    with its own epochs. A batch still depends only on (seed, step). A small set
     starts its next epoch before a large set does.
 
     Args:
@@ -44,8 +44,8 @@ class MixedPretrainingData:
             the number of sets.
         weights: list of positive numbers, the share of each set in a batch, or
             None for shares in proportion to the numbers of records. With None,
-            all epochs end at about the same step. Shares are rounded to whole
-            rows, with at least one row per set.
+            the epochs of all sets end at about the same step. Shares are
+            rounded to whole rows, with at least one row per set.
         seed: int, seed of the first set. The seeds of the other sets are
             derived from it.
         **options: further arguments of PretrainingData, the same for all sets.
@@ -61,8 +61,8 @@ class MixedPretrainingData:
 
     Raises:
         FileNotFoundError: a set or a shard is missing.
-        ValueError: the sets differ in a length, direction or tokenizer, or see
-            PretrainingData.
+        ValueError: the sets differ in a length, direction or tokenizer, or
+            PretrainingData raises the error.
 
     Example:
 

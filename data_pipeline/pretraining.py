@@ -67,7 +67,7 @@ class PretrainingData:
             damaged records. `skipped` lists them.
         service: str, address of a tf.data service, such as "grpc://host:5000",
             or None (default). The workers of the service read the records for
-            this process. They need the records at the same path.
+            this process, and must find the records at the same path.
         objective: str or ObjectiveReader: "permutation" (default), "causal",
             "masked" or "pseudo_masked"; see `data_pipeline.objectives`.
         layout: str, "xlnet" (default) or "bert". "xlnet" gives sequences as
@@ -79,8 +79,9 @@ class PretrainingData:
         num_records: int, N.
         steps_per_epoch: int, N // B.
         num_targets: int, P.
-        first_half_length: int, length of the prefix that cannot attend to later
-            tokens in the content stream. 0: no such prefix.
+        first_half_length: int, length of a prefix whose tokens cannot attend to
+            the tokens after the prefix in the content stream. 0: no such
+            prefix.
         skipped: list of BadRecord, the damaged records.
 
     Raises:
@@ -222,8 +223,8 @@ class PretrainingData:
            call opens one file at a time, for any number of rows.
         2. Divide each step into elements of `replica_batch` rows, one element
            per replica, with one record per row.
-        3. Number the elements. The number determines the epoch and the index of
-           the record.
+        3. Number the elements. An element's number determines its epoch and the
+           indices of its records.
         4. Parse the records; draw and select the objective's targets.
         5. If a tf.data service is given, let it run steps 1 to 4. Prefetch the
            batches.

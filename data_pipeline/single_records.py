@@ -18,7 +18,7 @@ class DamagedRecord(ValueError):
 
 
 class SingleRecords(PretrainingData):
-    """Single records of a split, with the draws of the first epoch.
+    """Single records of a split, with the targets of the first epoch.
 
     Python reads the files, so TensorFlow need not support the path.
 

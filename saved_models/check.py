@@ -72,8 +72,8 @@ def read_file(model, stored, file, columns=None):
             archive with a dev split or a test split; the dev split is
             preferred. Labels are not needed.
         columns: str, names of columns such as "text=review". Default None: the
-            run's columns. A column that is not given and has no usual name is
-            guessed, and a note is printed.
+            columns of the run that trained the model. A column that is not
+            given and has no usual name is guessed, and a note is printed.
 
     Returns:
         (task, examples): TaskSpec and list of examples. For a model without a

@@ -74,7 +74,7 @@ def export_model(
     complete. In a bucket the files appear one after the other. The folder
     `assets.extra` contains warm-up requests, the settings and
     `model_card.json`; `SHA256SUMS` lists the digests of all files. With Keras'
-    JAX backend, a process of the TensorFlow backend writes the export.
+    JAX backend, a second process with the TensorFlow backend writes the export.
 
     Args:
         model: a model whose class has signatures (see
@@ -95,7 +95,7 @@ def export_model(
         ValueError: if the version is not a number, the tokenizer does not fit
             the model, or a setting is out of range.
         FileExistsError: if the version exists.
-        RuntimeError: if the process of the TensorFlow backend fails.
+        RuntimeError: if the second process, with TensorFlow, fails.
 
     Example:
 
@@ -156,7 +156,7 @@ def _without_objective(model):
 
 
 def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
-    """Write an export in a process of TensorFlow; see `export_model`."""
+    """Write an export in a process on TensorFlow; see `export_model`."""
     with tempfile.TemporaryDirectory() as preset:
         model.save_to_preset(preset, tokenizer=tokenizer)
         request = {
@@ -191,7 +191,7 @@ def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
 
 
 def _on_tensorflow():
-    """Make the environment of the process that exports for a JAX process."""
+    """Make the environment variables of `_export_elsewhere`'s process."""
     hidden = {"CUDA_VISIBLE_DEVICES": ""}  # JAX uses all GPU memory
     return {**os.environ, **hidden, "KERAS_BACKEND": "tensorflow"}
 
@@ -200,8 +200,8 @@ def export_preset(request):
     """Export a model for `_export_elsewhere`, in the new process.
 
     Args:
-        request: dict of `preset`, the directory of the model, `model`, the name
-            of its class, and the arguments of `export_model`.
+        request: dict of `preset` (the directory of the model), `model` (the
+            name of its class), and the arguments of `export_model`.
     """
     from xlnet_tf.loading import MODELS
     from xlnet_tf.loading import load_tokenizer
@@ -256,7 +256,8 @@ def load_model(path):
     """Load a model that can be exported.
 
     Args:
-        path: str or path of a run, a preset, a release or a .keras file.
+        path: str or path of a run, a preset, a released checkpoint or a .keras
+            file.
 
     Returns:
         (model whose class has signatures, StoredModel).

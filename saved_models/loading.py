@@ -31,8 +31,8 @@ def load(
 
     Raises:
         FileNotFoundError: if the directory has no export.
-        ValueError: if the export is damaged, has another version of the format,
-            has other operations, or cannot be loaded.
+        ValueError: if the export is damaged, has another version of the format
+            or operations that are not allowed, or cannot be loaded.
 
     Example:
 

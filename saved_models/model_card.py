@@ -76,9 +76,10 @@ def training_facts(source):
             None.
 
     Returns:
-        dict with `run` (run.json), and with `last` and `last_evaluation` (the
-        last lines of metrics.jsonl) if these lines exist. None if `source` is
-        not in a run.
+        dict with `run` (run.json), `last` (the last line about training in
+        metrics.jsonl) and `last_evaluation` (the last line about an
+        evaluation). Missing lines are left out. None if `source` is not in a
+        run.
 
     Raises:
         ValueError: if run.json was changed, or has another version of the

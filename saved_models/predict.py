@@ -71,7 +71,7 @@ def as_line(row, answer):
     """Format a row and its answer as one line of JSON.
 
     Args:
-        row: dict of the inputs as JSON values, or None.
+        row: dict of the inputs as JSON values, or None for a blank line.
         answer: dict from output name to NumPy array or scalar, or ValueError;
             see `ask_rows`.
 

@@ -21,18 +21,19 @@ class ExportSettings(settings.Settings):
     Args:
         sequence_length: int, maximum number of tokens of a text, with [SEP] and
             [CLS]; longer texts are truncated at the end. Default None:
-            `for_model` chooses the largest bucket. Without buckets the length
-            is the task preprocessor's, or 512 without a preprocessor.
-        stride: int, number of tokens between the starts of two windows of a
-            context. Only for question answering. Default None: as in
+            `for_model` chooses the largest of `seq_length_buckets`. Without
+            buckets the length is the task preprocessor's, or 512 without a
+            preprocessor.
+        stride: int, number of tokens between the starts of successive windows
+            of a context. Only for question answering. Default None: as in
             fine-tuning.
         max_question_length: int, maximum number of tokens of a question; for
             multiple choice, of a question with an option. Default None: as in
             fine-tuning.
-        window_stride: int, number of tokens between the starts of two windows
-            of a long text; the outputs of the windows are averaged. Only for
-            classifiers and regressors of texts. Default None: a long text is
-            truncated at the end.
+        window_stride: int, number of tokens between the starts of successive
+            windows of a long text; the outputs of the windows are averaged.
+            Only for classifiers and regressors of texts. Default None: a long
+            text is truncated at the end.
         num_candidates: int, number of tokens for each blank, or of answers for
             each question. Default 5.
         runtime: "tensorflow" (default) writes a SavedModel. "openvino" writes a
@@ -46,8 +47,8 @@ class ExportSettings(settings.Settings):
             smallest bucket that fits, so that the model is traced only for
             these lengths. Default (): pad to the longest text of the batch.
         max_batch: int, maximum number of rows that are computed at once; a
-            larger request is computed in several batches. Default None: rows
-            with 4096 tokens together, but at least one row.
+            larger request is computed in several batches. Default None: as many
+            rows as have 4096 tokens together, but at least one row.
         max_request_bytes: int, maximum number of bytes of all texts in a
             request. Default 4 MiB.
         max_request_tokens: int, maximum number of tokens of all sequences in a

@@ -230,7 +230,7 @@ def description(model, source, head, gelu=None):
 
 
 def read_its_tokenizer(arguments):
-    """Load the tokenizer that the arguments name, else the model's, or None."""
+    """Load the tokenizer of `--tokenizer`, or else the model's own or None."""
     from xlnet_tf.loading import load_tokenizer
     from xlnet_tf.loading import open_model
 

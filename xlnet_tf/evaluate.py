@@ -9,8 +9,8 @@ task's model on examples:
         --window 512 --stride 128
     python -m xlnet_tf.evaluate --model runs/rte --task rte --data glue/RTE
 
-`python -m xlnet_tf.train --objective causal` trains a causal model. The memory
-may be longer here than in training.
+`python -m xlnet_tf.train --objective causal` trains a causal model. Its memory
+may be longer in the evaluation than in the training.
 """
 
 import argparse

@@ -90,14 +90,14 @@ def _listed_tasks():
 
 
 def read_settings(options):
-    """Make FinetuningSettings from the options, the file and the recipe.
+    """Make FinetuningSettings from the options, settings file and recipe.
 
     Args:
         options: argparse.Namespace of `parse_arguments`.
 
     Raises:
-        ValueError: if a name is unknown, if a value is wrong or missing, or if
-            the task has no data.
+        ValueError: if the task or a setting is unknown, if a value is wrong or
+            missing, or if the task has no data.
     """
     task = options.task
     if task is None and options.training:

@@ -230,7 +230,7 @@ def _stream(generator, rows):
 
 
 def _tracked(found, rows, options, initial=0):
-    """Yield the results, and show progress unless each result is printed."""
+    """Yield the results; show progress unless a terminal shows the results."""
     shown = not options.quiet
     if not options.output:
         shown = shown and not sys.stdout.isatty()
@@ -281,8 +281,8 @@ def _write(generator, rows, options):
 def _kept(lines, partial, task):
     """Context that keeps the finished lines in a partial file, for a restart.
 
-    Each line is appended to a local file. Files in a bucket cannot be appended
-    to, so the file is written once, when the block fails or a signal stops it.
+    Each line is appended to a local file. A file in a bucket cannot be appended
+    to, so it is written once, when the `with` block fails or a signal stops it.
 
     Args:
         lines: list of str, the lines written so far. New lines are appended.

@@ -183,7 +183,7 @@ class _Section(io.RawIOBase):
 
 
 def _check_members(archive, stored_bytes):
-    """Refuse an archive whose members are far larger than its file."""
+    """Refuse an archive that is far larger uncompressed than compressed."""
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
         raise zipfile.BadZipFile("two members have the same name")

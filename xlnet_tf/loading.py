@@ -178,8 +178,8 @@ class StoredModel:
 
         Raises:
             FileNotFoundError: if there is no tokenizer.
-            ValueError: if the tokenizer is damaged, or if its pieces are not
-                the model's.
+            ValueError: if the tokenizer is damaged, or if its number of pieces
+                does not fit the model.
         """
         own = self.tokenizer(lowercase)
         tokenizer = own

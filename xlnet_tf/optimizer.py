@@ -142,9 +142,10 @@ class AdamW(keras.optimizers.AdamW):
             for no clipping.
         gradients_are_summed: bool, whether the caller has already summed (and
             clipped) the gradients over the replicas. Default False.
-        layer_decay: float in (0, 1], ratio of the learning rates of each layer
-            and the layer above it. The factor of learning rate and weight decay
-            is `layer_decay ** (L - 1 - l)` for layer l of L layers,
+        layer_decay: float in (0, 1]. The learning rate of each layer is
+            `layer_decay` times the learning rate of the layer above it. The
+            factor of learning rate and weight decay is
+            `layer_decay ** (L - 1 - l)` for layer l of L layers,
             `layer_decay ** L` for embeddings and shared biases, and 1 for
             heads. Default 1, for equal rates. The paper uses 0.75 for SQuAD.
         layer_decay_on: str. "step" (default) multiplies the learning rate by
@@ -330,7 +331,7 @@ def layer_factors(
 
     Args:
         variables: list of variables of a model with an XLNetBackbone.
-        layer_decay: float, ratio of the factors of a layer and the layer above.
+        layer_decay: float, see `AdamW`.
         with_embeddings: bool, whether embeddings and shared biases have a
             factor other than 1. Default True.
         num_layers: int, L. Default: the number of layers with variables.

@@ -4,9 +4,9 @@
         --steps 1000 --batch-size 32
 
 The output directory contains `checkpoints/`, TensorBoard logs, `metrics.jsonl`
-and `training.json`, a file for the option `--training`. At the end of the run
-it also contains `model.keras`, the tokenizer and the preset `preset/`.
-Repeating the command resumes a stopped run.
+and `training.json`, the settings of the run, which `--training` can read. At
+the end of the run the directory also contains `model.keras`, the tokenizer and
+the preset `preset/`. Repeating the command resumes a stopped run.
 """
 
 import sys
@@ -82,7 +82,7 @@ def parse_arguments(argv=None):
 
 
 def read_settings(options):
-    """Make PretrainingSettings from the options, the file and the recipe.
+    """Make PretrainingSettings from the options, settings file and recipe.
 
     Args:
         options: argparse.Namespace of `parse_arguments`.

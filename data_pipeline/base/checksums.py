@@ -18,7 +18,8 @@ def write_checksums(directory):
     """Write the SHA-256 of all files of a directory to its `SHA256SUMS`.
 
     Args:
-        directory: path. `sha256sum -c SHA256SUMS` can check it too.
+        directory: path. Besides `verify_checksums`, the command `sha256sum -c
+            SHA256SUMS` can check the files.
     """
     directory = as_path(directory)
     names = [x for x in names_below(directory) if x != CHECKSUMS_FILE]
@@ -34,7 +35,7 @@ def add_checksums(directory, names, listing=CHECKSUMS_FILE):
     Args:
         directory: path.
         names: list of str, paths below the directory.
-        listing: str, name of the file of digests.
+        listing: str, name of the file that lists the digests.
     """
     directory = as_path(directory)
     file = directory / listing
@@ -74,8 +75,8 @@ def write_listing(file, digests):
 
     Args:
         file: path.
-        digests: dict of str to str, each file's path below the directory of
-            `file` to its SHA-256.
+        digests: dict of str to str: a path, relative to the directory of
+            `file`, to the SHA-256 of the file at this path.
     """
     lines = [f"{digests[name]}  {name}\n" for name in sorted(digests)]
     write_bytes(file, "".join(lines).encode())
@@ -85,14 +86,14 @@ def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
     """Compare files of a directory with its `SHA256SUMS`.
 
     Args:
-        directory: path. Without a `SHA256SUMS` nothing is compared, because
-            models in other formats have no such file.
+        directory: path. If the directory has no `SHA256SUMS`, nothing is
+            compared: models in other formats do not have this file.
         names: list of str, paths below the directory, or None for all listed
             files. Names without an entry are ignored.
-        listing: str, name of the file of digests.
+        listing: str, name of the file that lists the digests.
 
     Returns:
-        list of str, the names that were compared.
+        list of str, all names in the `SHA256SUMS`, compared or not.
 
     Raises:
         ValueError: a file is missing or was changed.

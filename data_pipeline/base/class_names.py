@@ -9,11 +9,11 @@ _WHOLE = re.compile(r"([+-]?\d+)\.0*")
 class ClassNames:
     """Map from labels in files to class names.
 
-    Labels that are equal numbers have one class name. The label "1.0" has the
-    class "1", unless a known class is written "1.0".
+    Labels that are equal numbers, such as "1" and "1.0", have one class name.
+    The class name of "1.0" is "1", unless a known class is written "1.0".
 
     Args:
-        known: tuple of str, the known class names, or None.
+        known: tuple of str, the known class names, or None if unknown.
     """
 
     def __init__(self, known):

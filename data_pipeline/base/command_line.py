@@ -101,10 +101,10 @@ def run(main, argv=None):
             `sys.argv[1:]`.
 
     Returns:
-        int, the exit status: 0 success, 1 error of the user, 130 stopped by
-        Ctrl-C, 141 stopped because nobody reads the output, 143 stopped by
-        SIGTERM. A library that swallows the interruption does not change this
-        status.
+        int, the exit status: 0 after success, 1 after an error of the user, 130
+        after Ctrl-C, 141 if nobody reads the output any longer, 143 after
+        SIGTERM. If a library swallows the KeyboardInterrupt, the status is
+        still 130 or 143.
     """
     _prepare_streams()
     # TensorFlow reads the log level of its C++ code when it is imported.
@@ -166,11 +166,12 @@ class _Signals:
     propagates.
 
     During an import, the exception could crash the process or leave modules
-    incomplete. The handlers then end the process at once. This is safe because
-    all writes are atomic.
+    incomplete. During imports, the handlers therefore end the process at once.
+    This is safe because all writes are atomic.
 
     Attributes:
-        received: int, number of the first signal, or None before any signal.
+        received: int, the first signal, such as 15 for SIGTERM, or None before
+            any signal.
         raises: bool, whether the handlers raise KeyboardInterrupt. Default
             True.
     """
@@ -258,10 +259,10 @@ _signals = None  # of the running command
 def take_signal():
     """Return the signal received so far, for a caller with its own handlers.
 
-    The signal is forgotten and no longer interrupts the command.
+    `_Signals` forgets the signal, which then no longer interrupts the command.
 
     Returns:
-        int, number of the signal, or None if there was none.
+        int, such as 15 for SIGTERM, or None if no signal was received.
     """
     return None if _signals is None else _signals.take()
 
@@ -331,8 +332,8 @@ def _is_unread(more=""):
 def _told_of_tensorflow(error):
     """Message for TensorFlow's read and write errors, or None for other errors.
 
-    TensorFlow has its own error classes. Where possible, the message text
-    identifies the error, because not every command imports TensorFlow.
+    TensorFlow has its own error classes, but not every command imports
+    TensorFlow. So where possible, the error is recognized by its text.
     """
     if "File system scheme" in str(error):
         return (
@@ -355,10 +356,10 @@ PRINT_CONFIG = "--print-config"
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of a command's options; it prints a mistake in one line.
+    """Parser of a command's options that prints a user's mistake in one line.
 
-    For an unknown name, the line suggests a similar known name. The exit status
-    is 2.
+    For an unknown name, the line suggests a similar known name. After a
+    mistake, the command ends with the exit status 2.
     """
 
     # Dict of an option that belongs to another command to advice for the user.

@@ -25,10 +25,11 @@ def written_directory(path, is_replaced):
     Files that do not belong to a model stay. A `SHA256SUMS` of the written
     files is added.
 
-    Some directories cannot be renamed: directories in a bucket, mount points,
-    the working directory, and directories with folders other than `assets`.
-    Such a directory is written file by file. Its checksums are written first,
-    so that readers notice an unfinished directory.
+    Usually the new directory is written beside `path` and then renamed to
+    `path`. This is impossible for directories in a bucket, mount points, the
+    working directory, and directories with folders other than `assets`. Such a
+    directory is written file by file, the checksums first, so that readers
+    notice an unfinished directory.
 
     Args:
         path: path of a directory. It is created if it does not exist.
@@ -107,7 +108,7 @@ def _can_be_renamed(path):
 
 
 def _keep_others(old, new, is_replaced):
-    """Link files of `old` that belong to no model into `new`."""
+    """Link into `new` the files of `old` that do not belong to a model."""
     for item in old.iterdir():
         target = new / item.name
         if is_unfinished(item) or is_replaced(item.name):

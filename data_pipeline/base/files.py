@@ -174,9 +174,9 @@ def written_whole(path, replace_directory=False):
     is flushed to the disk before the rename, so even a power loss leaves either
     the old or the new content.
 
-    For files that belong together, enter their contexts in one
-    `contextlib.ExitStack`. All files are then written before the first rename,
-    and the file entered first is renamed last.
+    For files that belong together, enter one `written_whole` per file in the
+    same `contextlib.ExitStack`. All files are then written before the first
+    rename, and the file entered first is renamed last.
 
     In a bucket, a file is replaced in one step, but a directory is replaced
     file by file. `verify_checksums` detects a directory that is not complete. A
@@ -238,7 +238,7 @@ def errors_of_disk(temporary, path):
         path: path that `temporary` will be renamed to.
 
     Raises:
-        OSError: a disk error. Its file name is `path` or a file below it.
+        OSError: a disk error. Its `filename` is `path` or a file below `path`.
     """
     try:
         yield
@@ -332,8 +332,8 @@ def parse_json(text):
         text: str or bytes.
 
     Raises:
-        ValueError: the text is not JSON, or an object has two equal keys.
-            Python's parser would use the last value.
+        ValueError: the text is not JSON, or an object has the same key twice.
+            (Python's own parser would use the last value of this key.)
         RecursionError: the value is nested too deeply.
     """
     return json.loads(text, object_pairs_hook=_as_dict)
@@ -373,12 +373,12 @@ def json_line(value):
     """Format a value as one line of JSON, with readable letters.
 
     Args:
-        value: dict or list of types that JSON has.
+        value: dict or list that JSON can represent.
 
     Returns:
-        str, with its line end. Letters stay as they are. Lone surrogates, which
-        UTF-8 cannot encode, are escaped, as are the characters that `printable`
-        escapes.
+        str, with a line end. Non-ASCII letters are not escaped. Lone
+        surrogates, which UTF-8 cannot encode, are escaped, as are the
+        characters that `printable` escapes.
     """
     line = printable(json.dumps(value, ensure_ascii=False))
     return line.encode(errors="backslashreplace").decode() + "\n"
@@ -515,7 +515,7 @@ def _flush_tree(path):
 
 
 def flush(path):
-    """Flush a local file, or the names of a directory's files, to the disk."""
+    """Flush a local file or a directory's list of file names to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

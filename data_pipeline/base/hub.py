@@ -42,12 +42,13 @@ def fetched(path):
 def upload(source, path):
     """Upload a file or directory to a model of the hub, in one commit.
 
-    Other files of the model stay. A missing model is created and is public. For
-    a private model, create it on the hub's website first.
+    Other files of the model stay. If the model does not exist on the hub, it is
+    created as a public model. For a private model, create it on the hub's
+    website first.
 
     Args:
         source: local pathlib.Path of the file or directory.
-        path: str, see `fetched`. A revision must be the name of a branch.
+        path: str, see `fetched`. A revision in the path must be a branch.
 
     Raises:
         ValueError: see `fetched`; or `source` is a file and `path` has no file

@@ -36,7 +36,7 @@ def check_length(file, size, most):
         most: int, the limit in bytes.
 
     Raises:
-        ValueError: the file is longer. The message gives both numbers.
+        ValueError: the file is longer. The message gives `size` and `most`.
     """
     if size > most:
         raise ValueError(
@@ -163,7 +163,7 @@ def most_expanded(stored_bytes, times=_MOST_EXPANSION):
 
     Args:
         stored_bytes: int, size before decompression.
-        times: int, the allowed factor. Small files may always expand to 64 MiB.
+        times: int, the allowed factor. Every file may expand to 64 MiB.
     """
     return max(_ALWAYS_ALLOWED, times * stored_bytes)
 
@@ -190,7 +190,7 @@ def check_expansion(name, stored_bytes, expanded_bytes):
 
 
 class WrappedFile(io.RawIOBase):
-    """Base class of binary files that wrap another file and check its bytes.
+    """Base class of binary files that read and check another file's bytes.
 
     Args:
         file: binary file.

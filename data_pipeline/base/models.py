@@ -1,7 +1,7 @@
 """Paths of models and file names of runs.
 
-A model's path may be a directory, the output of a run, or the name of a shipped
-preset. The other packages read a run's files by the names defined here.
+A model's path may be a directory, the output of a training run, or the name of
+a shipped preset. All packages use the file names of runs that are defined here.
 """
 
 import os
@@ -45,13 +45,13 @@ def as_model_path(path):
 
     Args:
         path: str or path, see `as_path`. A model's directory or file, the
-            output of a run, or the name of a shipped preset such as
+            output directory of a run, or the name of a shipped preset such as
             "xlnet_tiny_en". If the working directory has a directory of the
             same name, that directory is used.
 
     Returns:
-        path. For the output of a run, the path of its preset. A path that does
-        not exist is returned unchanged.
+        path. For the output of a run, the path of the preset in this output. A
+        path that does not exist is returned unchanged.
 
     Raises:
         ValueError, OSError: see `as_path`.
@@ -102,7 +102,7 @@ def read_results(directory):
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: the file is damaged, is not JSON, or lacks an entry.
+        ValueError: the file is damaged, is not JSON, or lacks a key.
     """
     file = as_path(directory) / RESULTS_FILE
     if not file.is_file():

@@ -35,7 +35,7 @@ from data_pipeline.base.suggestions import did_you_mean
 
 
 class Range(typing.NamedTuple):
-    """Range of a number: two descriptions for messages, and a predicate."""
+    """Range: descriptions for ints and for floats, and a predicate."""
 
     integer: str
     number: str
@@ -84,8 +84,8 @@ def setting(
         range: Range of a number, or None for any number.
         choices: tuple of str, the allowed strings, or None for any string.
         metavar: str, placeholder for the value in the option's help.
-        meant: dict of other common names to the choice that an error message
-            suggests, or None.
+        meant: dict of names that are not choices but that users may try, to the
+            choice that an error message suggests for each, or None.
         **facts: further metadata of the field, for the settings class.
 
     Returns:
@@ -133,12 +133,12 @@ class Settings:
 
     @classmethod
     def read(cls, path=None, options=None, **defaults):
-        """Make settings from options, a file and defaults, in this precedence.
+        """Make settings from options, else from a file, else from defaults.
 
         Args:
             path: str or path of a JSON or YAML file, or None.
-            options: argparse.Namespace of `add_options`, or dict, or None. An
-                option with the value None counts as not given.
+            options: argparse.Namespace with the options of `add_options`, or
+                dict, or None. An option whose value is None was not given.
             **defaults: values that replace the fields' defaults.
 
         Raises:
@@ -288,7 +288,8 @@ def read_file(cls, path):
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: the file does not contain an object, has unknown fields, is
-            too long, or differs from the `SHA256SUMS` of its run or export.
+            too long, or does not match its digest in the `SHA256SUMS` of the
+            run or export.
     """
     path = as_path(path)
     if not path.is_file():
@@ -343,8 +344,8 @@ def refuse_unknown(cls, values, place, advice=None):
 def _verify(path):
     """Compare a file with the `SHA256SUMS` beside it and one directory up.
 
-    In a run, `SHA256SUMS` is beside the file. In an export, it is above the
-    folder `assets.extra`.
+    In a run, `SHA256SUMS` is beside the file. In an export, the file is in the
+    folder `assets.extra`, and `SHA256SUMS` is beside this folder.
     """
     directory, name = path.parent, path.name
     verify_checksums(directory, [name])
@@ -357,7 +358,7 @@ def _verify(path):
 
 
 def add_options(parser, cls, names=None, skip=(), defaults=None):
-    """Add an option to a parser for each field; its default is None.
+    """Add an option for each field to a parser, with the default None.
 
     Args:
         parser: argparse.ArgumentParser, or an argument group.

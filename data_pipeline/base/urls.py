@@ -166,7 +166,7 @@ class UrlPath:
         self._change("rm", recursive=True)
 
     def replace(self, target):
-        """Move a file; the move is not atomic if the file system copies."""
+        """Move a file, not atomically if the file system copies the file."""
         self._change("mv", target._path)
 
     def check_writable(self):

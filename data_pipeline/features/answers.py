@@ -30,10 +30,10 @@ _NO_ANSWER = {
 def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
     """Find the best answer spans of each question over all its windows.
 
-    A span lies in the context and has at most `max_answer_length` pieces. It
-    counts only in the window with the most context around its first piece. From
-    several spans with the same text, only the best span is kept. For equal
-    scores, the first span is better.
+    A span lies in the context and has at most `max_answer_length` pieces. A
+    window's span counts only if this window has the most context around the
+    span's first piece. From several spans with the same text, only the best
+    span is kept. Among spans with equal scores, the first span is best.
 
     Args:
         outputs: dict, the outputs of `XLNetQuestionAnswering` without
@@ -62,7 +62,7 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
         ValueError: a setting is out of range.
 
     Source: `write_predictions` of the released run_squad. The release also
-        skips spans with the last piece of a window.
+        skips spans that contain the last piece of a window.
     """
     if n_best < 1 or max_answer_length < 1:
         raise ValueError(
@@ -115,8 +115,9 @@ def _best_texts(spans, characters, numbers, n_best):
 class _Characters:
     """Characters of contexts, to compare spans and to cut their texts.
 
-    Time and memory grow with the sum of the numbers of characters and spans. If
-    the text of every span were cut, they would grow with the product.
+    Time and memory grow with the number of characters plus the number of spans.
+    If the text of every span were cut, they would grow with the sum of the
+    lengths of all spans.
 
     Args:
         contexts: string tensor [M], UTF-8.
@@ -183,7 +184,7 @@ class _Characters:
 
 
 def _chosen(spans, order):
-    """Gather the values of spans at indices [N, n], -1 for no answer."""
+    """Gather the values of spans at indices [N, n]; -1 stands for no answer."""
     chosen = {}
     for name, default in _NO_ANSWER.items():
         values = spans[name]
@@ -295,7 +296,8 @@ def n_best_answers(spans, contexts):
     Returns:
         list of N lists of dict with `text`, `probability`, `start_log_prob` and
         `end_log_prob`, the best answer first. The probabilities of a question's
-        answers have the sum 1. Without a possible span, the only answer is "".
+        answers have the sum 1. For a question without a possible span, the only
+        answer is "".
 
     Source: `write_predictions` of the released run_squad.
     """

@@ -5,8 +5,8 @@ lengths. So there is little padding, and few shapes must be compiled. The rows
 of a training step depend only on (seed, step). The number of workers or
 replicas and the first step of a run do not change them.
 
-Shapes: R rows, B global batch, b rows of one element, O options or documents,
-S = R x O sequences, T tokens.
+Shapes: R rows, B rows of a global batch, b rows of one dataset element, O
+options or documents of a row, S = R x O sequences, T tokens.
 """
 
 import numpy as np
@@ -85,8 +85,8 @@ class EncodedExamples:
         side: "left" or "right", side of a sequence to pad.
         options: int, O, or None for sequences without this axis.
         notes: sequence of str, lines for the user, such as about truncation.
-        unbatched: dict of names to tf.RaggedTensor [R, (...)], to decode
-            outputs. They are not part of batches.
+        unbatched: dict of names to tf.RaggedTensor [R, (...)], columns that
+            only the decoding of outputs uses. Batches do not contain them.
         counts: dict of names to int, counts about the examples and their
             labels.
 
@@ -182,8 +182,8 @@ class Batches:
     def training(self, steps, first_row=0, num_rows=None, replica_batch=None):
         """Make the dataset of training batches, in a new order each epoch.
 
-        The last rows of an epoch that do not fill a batch are skipped. Each
-        epoch skips other rows.
+        The last rows of an epoch that do not fill a batch are skipped. These
+        rows differ from epoch to epoch.
 
         Args:
             steps: range, the training steps to read.
@@ -274,7 +274,7 @@ class Batches:
         """Make the dataset of given batches of rows, int64 [steps, B].
 
         The dataset uses only tensors and ops, so any host can read it. The host
-        of a remote TPU could not call a function of this process.
+        of a remote TPU could not call a Python function of this process.
         """
         num_rows = self.batch_size - first_row if num_rows is None else num_rows
         replica_batch = num_rows if replica_batch is None else replica_batch

@@ -67,11 +67,11 @@ def pack(
     Args:
         first: int32 ragged tensor [B, (T)], segment A.
         second: int32 ragged tensor [B, (T)], segment B, or None.
-        sequence_length: int, maximum of T, with the symbols.
+        sequence_length: int, maximum of T, with [SEP] and [CLS].
         truncate: str, the segment of a pair to truncate, see `kept_lengths`.
         pad_side: "left" (default) or "right".
-        pad_to_longest: bool, whether T is the length of the longest sequence,
-            but at least 2, instead of `sequence_length`. Default False.
+        pad_to_longest: bool. False (default): T is `sequence_length`. True: T
+            is the length of the longest sequence, but at least 2.
         check_size: function that refuses too many tokens before memory is
             allocated, see `checked_size`. Default None.
         layout: str, "xlnet" (default) or "bert".
@@ -124,8 +124,8 @@ def checked_size(values, check_size, count, num_tokens):
     Args:
         values: tensor.
         check_size: function of `count` and `num_tokens` that returns an
-            operation, or None for no check. The operation refuses too many
-            tokens.
+            operation, or None for no check. The operation fails if there are
+            too many tokens.
         count: int64 tensor [], number of sequences.
         num_tokens: int or int tensor [], length of the longest sequence.
     """
@@ -139,7 +139,8 @@ def checked_size(values, check_size, count, num_tokens):
 def _lay_out(first, second, lengths, width, pad_side, layout):
     """Make the features of width T.
 
-    `lengths` are int32 [B, 1], the lengths of A, of B and of the sequence.
+    `lengths` has three int32 tensors [B, 1]: the lengths of A, of B and of the
+    whole sequence.
     """
     first_lengths, second_lengths, lengths = lengths
     # Position of each column in its sequence. Below 0: left padding.
@@ -174,11 +175,11 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
         first_lengths: int32 tensor [B].
         second_lengths: int32 tensor [B].
         room: int, maximum number of tokens of a pair, at least 0.
-        truncate: "longest_first", "only_first" or "only_second". With
-            "longest_first", the longer segment loses its last token until the
-            pair fits; if both are equally long, the second loses it. Otherwise
-            the named segment loses its last tokens, and the other segment loses
-            tokens only if the named segment is empty.
+        truncate: "longest_first", "only_first" or "only_second".
+            "longest_first" removes the last token of the longer segment, or of
+            the second segment if both are equally long, until the pair fits.
+            The other values remove the last tokens of the named segment, and
+            tokens of the other segment only if the named segment is empty.
 
     Returns:
         tuple of two int32 tensors [B], for the first and second segments.
@@ -199,8 +200,8 @@ def last_tokens(values, longest, sequence_length):
     Args:
         values: ragged tensor [B, (T)].
         longest: int, maximum number of tokens to keep per row.
-        sequence_length: int, T. Fewer tokens are kept if there is otherwise no
-            room for three symbols and one token of the first segment.
+        sequence_length: int, T. Fewer than `longest` tokens are kept if three
+            symbols and one token of the first segment would otherwise not fit.
 
     Returns:
         ragged tensor [B, (T)].
@@ -233,7 +234,8 @@ def unpack(features):
 
     Args:
         features: dict of tensors [..., T] with a `padding_mask`, 1 for real
-            tokens. Tensors with another number of axes are ignored.
+            tokens. Tensors whose number of axes differs from `padding_mask`'s
+            are left out of the result.
 
     Returns:
         dict of ragged tensors [S, (T)] without `padding_mask`. S is the product
@@ -261,8 +263,8 @@ def word_pieces(tokenize, words):
 
     Returns:
         int32 ragged tensor [W, (T)]. The tokenizer removes some words, such as
-        control characters. Such a word becomes an unknown piece, so that the
-        word has a label.
+        control characters. Such a word becomes an unknown piece, so that its
+        label has a token.
     """
     ids = tokenize(words)
     is_dropped = (ids.row_lengths() == 0) & (words != "")

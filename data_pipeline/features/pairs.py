@@ -1,6 +1,6 @@
 """Packing of source and target texts into sequences, as TensorFlow ops.
 
-A target follows its source, `A sep B sep`. BERT's layout has a `cls` at the
+A target B follows its source A: `A sep B sep`. BERT's layout has a `cls` at the
 front. Only TensorFlow's own ops are used, so that TensorFlow Serving can load
 an export.
 
@@ -37,11 +37,11 @@ def check_lengths(sequence_length, target_length):
 
 
 def pack_sources(sources, room, layout="xlnet"):
-    """Add symbols to sources and truncate long sources at the end.
+    """Add [SEP] and BERT's [CLS] to sources; cut long sources at the end.
 
     Args:
         sources: int32 ragged tensor [B, (T)].
-        room: int, maximum number of tokens, with the symbols.
+        room: int, maximum number of tokens of a source with these symbols.
         layout: str, "xlnet" (default) or "bert".
 
     Returns:
@@ -59,10 +59,10 @@ def pack_pairs(sources, targets, sequence_length, target_length, layout):
 
     Args:
         sources, targets: int32 ragged tensors [B, (T)].
-        sequence_length: int, maximum number of tokens of source and target.
-        target_length: int, P, maximum number of tokens of a target with its end
-            symbol. A longer target loses its last tokens, but keeps the end
-            symbol.
+        sequence_length: int, maximum number of tokens of a source and its
+            target together.
+        target_length: int, P, maximum number of tokens of a target with its
+            final [SEP]. A longer target loses its last tokens before the [SEP].
         layout: str, "xlnet" or "bert".
 
     Returns:

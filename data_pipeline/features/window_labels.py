@@ -27,9 +27,10 @@ def answer_pieces(windows, contexts, starts, texts, rows=None):
             answer per question.
 
     Returns:
-        first, last: int32 [A], first and last piece of each answer.
-        is_found: bool [A], whether the context has the text at its offset, with
-            at least one piece.
+        first, last: int32 [A], indices of each answer's first and last piece in
+            the context.
+        is_found: bool [A], whether the answer is in the context at its offset
+            and has at least one piece.
         is_exact: bool [A], whether the pieces begin and end exactly at the ends
             of the text.
     """
@@ -129,7 +130,8 @@ def training_windows(windows, contexts, answer_starts, answer_texts):
         contexts: string tensor [N].
         answer_starts: int tensor [N], offset of each answer in the context, in
             characters. Below 0: no answer.
-        answer_texts: string tensor [N]. Without visible characters: no answer.
+        answer_texts: string tensor [N]. A text without visible characters means
+            that there is no answer.
 
     Returns:
         features: dict of tensors [N, T] and [N], with `start_positions`.

@@ -199,11 +199,11 @@ def _features(pieces, questions, width, layout):
 
 
 def max_context(places):
-    """Mark pieces that have more context in this window than in all others.
+    """Mark each piece in the window that has the most context around it.
 
     The amount of context is the number of pieces on the left or the right,
-    whichever is smaller, plus 0.01 x the length of the window. If several
-    windows have equal amounts, the first window counts.
+    whichever is smaller, plus 0.01 x the number of pieces in the window. If
+    several windows have equal amounts, the piece is marked in the first window.
 
     Args:
         places: int64 ragged tensor [W, (C)], indices of the windows' pieces
@@ -234,7 +234,7 @@ def window_places(lengths, starts, room, stride, check_size=None):
     """Divide texts into windows of indices.
 
     A text of at most `room` ids has one window. A longer text has one more
-    window for each further stride, also for an incomplete last stride.
+    window for each further `stride` ids, also if fewer ids are left at the end.
 
     Args:
         lengths: int64 tensor [N], number of ids of each text.
@@ -247,7 +247,7 @@ def window_places(lengths, starts, room, stride, check_size=None):
     Returns:
         places: ragged int64 tensor [W, (room)], indices of each window's ids
             among all ids.
-        rows: int64 tensor [W], the text of each window.
+        rows: int64 tensor [W], index of each window's text.
         first: int64 tensor [W], offset of each window in its text.
 
     Source: `doc_spans` of the released run_squad.
@@ -274,7 +274,7 @@ def windows_of_texts(ids, room, stride, check_size=None):
 
     Returns:
         windows: ragged int32 tensor [W, (room)], the ids of each window.
-        rows: int64 tensor [W], the text of each window.
+        rows: int64 tensor [W], index of each window's text.
     """
     lengths = ids.row_lengths()
     places, rows, _ = window_places(

@@ -1,6 +1,6 @@
-"""Readers of objectives, which make the targets and inputs from records.
+"""Readers of objectives: classes that make targets and inputs from records.
 
-`READERS` has a class for each objective. The key is the name of the objective's
+`READERS` has a class for each objective. Its key is the name of the objective's
 loss in `xlnet_tf.objectives`. docs/objectives.md shows how to add an objective.
 """
 

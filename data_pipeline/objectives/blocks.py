@@ -1,4 +1,8 @@
-"""Lengths of the halves and permutation blocks of a sequence."""
+"""Lengths of the halves and permutation blocks of a sequence.
+
+The reused half is the first `reuse_length` tokens, which the memory keeps for
+the next sequence. The new half is the rest.
+"""
 
 
 def half_lengths(sequence_length, reuse_length):
@@ -11,8 +15,9 @@ def half_lengths(sequence_length, reuse_length):
 
 
 def block_length(half, permutation_length):
-    """Length of the blocks of a half; all blocks have the same shuffle.
+    """Length of the permutation blocks of a half, int.
 
-    A half that is shorter than `permutation_length` is a single block.
+    Each block of a half is permuted by the same shuffle. A half that is shorter
+    than `permutation_length` is a single block.
     """
     return min(half, permutation_length)

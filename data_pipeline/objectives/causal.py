@@ -15,11 +15,11 @@ from data_pipeline.objectives.reader import ObjectiveReader
 
 @dataclasses.dataclass(frozen=True)
 class CausalReader(ObjectiveReader):
-    """Reader whose targets are the next token of each token.
+    """Reader whose target for each token is the next token.
 
     `target_ids` int32 [B, T] are the tokens at the next position.
     `target_weights` float32 [B, T] are 0 where the next token does not follow
-    in the text: before and after <sep> and <cls>, and at the end.
+    in the text: before and after <sep> and <cls>, and at the sequence's end.
 
     In records with a reused half, text is predicted twice: in the new half of a
     record, and in the reused half of a later record. At the second prediction,

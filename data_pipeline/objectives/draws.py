@@ -1,6 +1,7 @@
 """Random draws as functions of the seed, the epoch and the record.
 
-Therefore a batch depends only on (seed, step), not on the reader or worker.
+Therefore a batch depends only on (seed, step), not on the process that reads
+it.
 
 Shapes: B batch, T tokens of the sequence.
 """
@@ -17,7 +18,7 @@ def fmix32(x):
     """Compute MurmurHash3's 32-bit finalizer, which mixes all bits.
 
     Args:
-        x: uint32 tensor. Every output bit depends on all bits.
+        x: uint32 tensor. Every output bit depends on all bits of `x`.
 
     Returns:
         uint32 tensor of the same shape.
@@ -36,8 +37,8 @@ def hash_words(seed, *words):
 
     Args:
         seed: int of any size.
-        *words: int64 tensors with broadcasting. Their low and high 32 bits are
-            hashed.
+        *words: int64 tensors whose shapes broadcast. Their low and high 32 bits
+            are hashed.
 
     Returns:
         uint32 tensor.
@@ -56,7 +57,7 @@ def uniform(state, *words):
 
     Args:
         state: uint32 tensor from `hash_words`.
-        *words: int64 tensors with broadcasting, the indices of the draws.
+        *words: int64 tensors whose shapes broadcast, the indices of the draws.
 
     Returns:
         float32 tensor, multiples of 2 ** -24.
@@ -72,7 +73,7 @@ def _shift_right(x, bits):
 
 
 def low_bits(x):
-    """Return the low 32 bits of an int64 tensor, uint32 tensor."""
+    """Return the low 32 bits of an int64 tensor, as a uint32 tensor."""
     # Use a mask: on some devices the cast of a large number is undefined.
     mask = tf.constant(0xFFFFFFFF, tf.int64)
     return tf.cast(tf.bitwise.bitwise_and(x, mask), tf.uint32)

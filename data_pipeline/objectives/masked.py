@@ -31,7 +31,7 @@ class MaskedReader(ObjectiveReader):
     random order until the requested share is reached. 80 % of the targets are
     replaced by <mask>, 10 % by a random token, and 10 % stay unchanged.
 
-    In records with a reused half, the reused half does not attend to the other
+    In records with a reused half, the reused half does not attend to the new
     half. Otherwise the memory would contain tokens that the next record must
     predict.
 
@@ -129,6 +129,8 @@ def check_share(fraction, manifest):
 def word_starts(records):
     """Mark the first stored piece of each word.
 
+    In a reversed record, this is the word's last piece in reading order.
+
     Args:
         records: dict with `is_reversed` bool [B], and with `starts_word` bool
             [B, T], True for a piece that begins a word in reading order.
@@ -143,15 +145,16 @@ def word_starts(records):
 
 
 def draw_words(state, token_ids, starts, goal):
-    """Draw whole words, at most `goal` tokens per row.
+    """Draw whole words as targets, at most `goal` tokens per row.
 
-    Words are taken in random order. A word that no longer fits is skipped.
+    Words become targets in random order. A word with more tokens than are left
+    of the goal is skipped.
 
     Args:
         state: uint32 tensor [B, 1] from `hash_words`.
         token_ids: int32 tensor [B, T].
         starts: bool tensor [B, T], True for a token that begins a word.
-        goal: int.
+        goal: int, maximum number of targets per row.
 
     Returns:
         bool tensor [B, T], True for targets. Special tokens are never targets.
@@ -187,15 +190,15 @@ def draw_words(state, token_ids, starts, goal):
 
 
 def _take_in_turn(size, may, goal):
-    """Take words in order and skip a word that does not fit into the room.
+    """Choose words in order; skip a word that would exceed the goal.
 
     Args:
         size: int32 tensor [B, T], number of tokens of each word.
-        may: bool tensor [B, T], whether a word may be taken.
+        may: bool tensor [B, T], whether a word may be chosen.
         goal: int, maximum number of tokens per row.
 
     Returns:
-        bool tensor [B, T].
+        bool tensor [B, T], True for chosen words.
     """
 
     def take(left, taken, room):

@@ -8,12 +8,12 @@ A factorization order has two forms: the released `perm_mask` and the compact
 stream of token i attends to token j iff rank j <= rank i. The query stream of i
 attends to j iff rank j < rank i.
 
-Two functions draw an order. `draw_shuffles` is the definition: it shuffles all
-positions, as the release does, and `factorization_rank` computes the ranks.
+Two functions draw an order. `draw_shuffles` shuffles all positions, as the
+release does, and `factorization_rank` computes the ranks from the shuffles.
 `draw_shuffles` draws the permutations that are stored in records. `draw_ranks`
 is faster: it shuffles only the tokens whose order matters and returns the ranks
-directly. `draw_ranks` is used while records are read. Both functions have the
-same distribution, but not the same draws.
+directly. `draw_ranks` is used while records are read. The orders from both
+functions have the same distribution, but are not equal.
 
 The masks of the model are in `xlnet_tf/model/masks.py`, and the loss is in
 `xlnet_tf/objectives/permutation.py`. All functions are TensorFlow ops for whole
@@ -44,14 +44,15 @@ class PermutationReader(ObjectiveReader):
 
     Args:
         order: str or function, the order of the targets within each half of a
-            sequence. "random" (default) is the released order. "forward" and
-            "backward" are the order of the text and the reversed order. "block"
-            predicts adjacent targets together, with the blocks in random order.
-            A function has the arguments (token_ids int32 [B, T], is_target bool
-            [B, T]) and returns the ranks, int32 [B, T], -1 for context. If the
-            records have a reused half, all ranks of the other half, also of its
-            context, must be above all ranks of the reused half. Otherwise the
-            states in memory would depend on later tokens.
+            sequence. "random" (default) is the released order. "forward" is the
+            order of the text, and "backward" the reversed order. "block"
+            predicts adjacent targets together, in a random order of these
+            groups. A function has the arguments (token_ids int32 [B, T],
+            is_target bool [B, T]) and returns the ranks, int32 [B, T]. Context,
+            which is not predicted, has the rank -1. There is one exception: if
+            the records have a reused half, all ranks of the new half, including
+            its context, must be above all ranks of the reused half. Otherwise
+            the states in memory would depend on later tokens.
     """
 
     order: str | Callable = "random"
@@ -124,8 +125,8 @@ def draw_shuffles(
 
     A shuffle depends on the seed, the epoch and the index of the record, not on
     the batch or the reader. Positions are sorted by a hash. The shuffle is
-    uniform unless two hashes are equal, as in about one of 130,000 halves of
-    256 tokens.
+    uniform unless two hashes are equal. This happens in about one of 130,000
+    halves of 256 tokens.
 
     Args:
         seed: int.
@@ -133,8 +134,8 @@ def draw_shuffles(
         record_index: int64 tensor [B].
         sequence_length: int, T.
         reuse_length: int.
-        permutation_length: int, length of a block. All blocks of a half have
-            the same shuffle, as in the release.
+        permutation_length: int, length of a block. Each block of a half is
+            permuted by the same shuffle, as in the release.
 
     Returns:
         int32 tensor [B, T], one half after the other. For each half, the
@@ -176,9 +177,9 @@ def draw_ranks(
     """Draw the ranks of a factorization order, in a fast way.
 
     The distribution is the same as for `factorization_rank` with
-    `draw_shuffles`, except that the ranks of a half have no gaps. The time is a
-    third, because only targets, <sep> and <cls> are shuffled, about one token
-    in six. The order of all other tokens has no effect.
+    `draw_shuffles`, except that the ranks of a half have no gaps. It takes a
+    third of the time, because only targets, <sep> and <cls> are shuffled (about
+    one token in six). The order of all other tokens has no effect.
 
     Args:
         seed, reuse_length: ints.
@@ -186,12 +187,12 @@ def draw_ranks(
         token_ids: int tensor [B, T].
         is_target: bool tensor [B, T].
         permutation_length: int, length of a block. The blocks of a half stay in
-            the order of the text, and all have the same shuffle.
+            the order of the text and are permuted by the same shuffle.
         order: str, one of `ORDERS`. Default "random".
 
     Returns:
-        int32 tensor [B, T], see `factorization_rank`. With "block", adjacent
-        targets have the rank of the first of them.
+        int32 tensor [B, T], see `factorization_rank`. With "block", all targets
+        of an adjacent group have the rank of the group's first target.
     """
     length = token_ids.shape[1]
     in_order = tf.logical_or(is_target, functional_tokens(token_ids))
@@ -241,17 +242,20 @@ def draw_ranks(
 
 
 def _first_of_run(index, block, is_target):
-    """Find the first token of the run of adjacent targets of each token.
+    """Find the first token of each token's run of adjacent targets.
 
-    <sep>, <cls> and a new permutation block end a run.
+    A run ends at the end of a permutation block. <sep> and <cls> are runs of a
+    single token.
 
     Args:
-        index: int64 tensor [I, 2], row and position of each token.
+        index: int64 tensor [I, 2], row and position of the I targets, <sep> and
+            <cls> of the batch.
         block: int64 tensor [I], permutation block of each token.
         is_target: bool tensor [B, T].
 
     Returns:
-        int32 tensor [I], index of the first token among the I tokens.
+        int32 tensor [I], for each token the number (0 to I - 1) of the first
+        token of its run.
     """
     row, position = index[:, 0], index[:, 1]
     target = tf.gather_nd(is_target, index)
@@ -268,10 +272,11 @@ def _first_of_run(index, block, is_target):
 
 
 def _blocks(sequence_length, reuse_length, permutation_length):
-    """Make tensors about the blocks of a sequence.
+    """Describe the permutation blocks of a sequence as tensors.
 
     Returns:
-        counter: uint32 [T], number of each position for the hash.
+        counter: uint32 [T], number to hash for each position. Corresponding
+            positions of blocks with the same shuffle have the same number.
         block: int64 [T], block number of each position, shifted to the upper 32
             bits.
         is_shared: bool, whether several blocks have the same shuffle.
@@ -305,18 +310,18 @@ def functional_tokens(token_ids):
 def factorization_rank(token_ids, is_target, shuffled_index, reuse_length):
     """Compute the ranks of the tokens from shuffles.
 
-    In the first half, context has the rank -1. Targets, <sep> and <cls> have
-    their shuffled index, which is below the length of the half. In the second
-    half, ranks are higher by `reuse_length + 1`, so they are above all ranks of
-    the first half. The second half attends to the whole first half, but the
-    first half attends to no token of the second half.
+    In the first half, targets, <sep> and <cls> have their shuffled index, which
+    is below the length of the half. All other tokens, the context, have the
+    rank -1. In the second half, `reuse_length + 1` is added to all ranks, so
+    they are above all ranks of the first half. The second half attends to the
+    whole first half, but the first half attends to no token of the second half.
 
     Args:
         token_ids: int tensor [B, T].
         is_target: bool tensor [B, T].
         shuffled_index: int32 tensor [B, T], from `draw_shuffles`.
-        reuse_length: int. With 0 there is a single half, with the rank -1 for
-            context.
+        reuse_length: int. With 0 there is only one half, and its context has
+            the rank -1.
 
     Returns:
         int32 tensor [B, T].
@@ -334,8 +339,9 @@ def factorization_rank(token_ids, is_target, shuffled_index, reuse_length):
 def perm_mask(rank, is_target):
     """Convert ranks to the released permutation mask.
 
-    In this mask, <sep> and <cls> attend to themselves, but targets do not. The
-    released model adds the diagonal in the content stream.
+    In this mask, <sep> and <cls> attend to themselves, but targets do not. In
+    the content stream, the released model also lets targets attend to
+    themselves.
 
     Args:
         rank: int32 tensor [B, T].

@@ -31,14 +31,14 @@ _IS_BLOCK, _LENGTH, _BEGIN = range(3, 6)
 class PseudoMaskedReader(ObjectiveReader):
     """Reader that draws blocks of tokens to predict, in a random order.
 
-    New blocks are drawn in every epoch, until they have the requested share of
-    the tokens. The last block may exceed the share. 40 % of the blocks have 2
-    to 6 tokens, and 60 % have a single token. A block that overlaps another
+    In every epoch, new blocks are drawn until they contain the requested share
+    of the tokens. The last block may exceed this share. 40 % of the blocks have
+    2 to 6 tokens, and 60 % have a single token. A block that overlaps another
     block or contains a special token is drawn again. 80 % of the targets are
     replaced by <mask>, 10 % by a random token, and 10 % stay unchanged.
 
-    `target_blocks` int32 [B, P] is the step of each target in the order, from
-    0. Targets with equal steps are predicted together.
+    `target_blocks` int32 [B, P] is the step, from 0, at which each target is
+    predicted. The targets of a block have the same step.
 
     Args:
         fraction: float, share of the tokens that are targets. Default 0.15.
@@ -90,12 +90,12 @@ def draw_blocks(state, special, goal):
     Args:
         state: uint32 tensor [B] from `hash_words`.
         special: bool tensor [B, T], True for tokens that are never targets.
-        goal: int, number of targets. Blocks are drawn until each row has this
-            number.
+        goal: int, number of targets. Drawing stops when each row has at least
+            this number, or after a fixed number of draws.
 
     Returns:
-        int32 tensor [B, T], the step of each token's block, -1 for tokens
-        outside of blocks.
+        int32 tensor [B, T], the step at which each token's block is predicted,
+        -1 for tokens outside of blocks.
     """
     length = special.shape[1]
     place = tf.range(length)

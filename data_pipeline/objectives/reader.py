@@ -56,8 +56,8 @@ class ObjectiveReader:
     def first_half_length(self, manifest):
         """Length of the prefix that cannot attend to later tokens.
 
-        A backbone with the input `factorization_rank` applies this limit to the
-        content stream and to targets in the prefix.
+        In a backbone with the input `factorization_rank`, the limit holds for
+        the content stream of the prefix and for targets in the prefix.
 
         Args:
             manifest: Manifest.
@@ -78,7 +78,8 @@ class ObjectiveReader:
             records: dict from `data_pipeline.records.reading.parse_records`.
             manifest: Manifest.
             draw: Draw.
-            literal: bool, whether to return the released masks.
+            literal: bool, whether to return `perm_mask` and `target_mapping`,
+                the masks of the release.
 
         Returns:
             dict of str to tensor. All axes except B are static.

@@ -1,4 +1,4 @@
-"""Conversion of released records, and of batches to the released format.
+"""Conversion of the released script's records, and of batches to its format.
 
 Shapes: b records, T tokens of the sequence, P targets.
 """
@@ -11,8 +11,9 @@ from data_pipeline.objectives import permutation
 def parse_released(serialized, sequence_length, is_reversed=False):
     """Parse a batch of records from the released script.
 
-    These records do not store their direction. In a file made with `bi_data`,
-    the second half (per core) of each `bsz_per_host` records is reversed.
+    These records do not store their direction. A file made with `bi_data` has
+    groups of `bsz_per_host` records, divided equally among the cores. The
+    second half of each core's records is reversed.
 
     Args:
         serialized: string tensor [b].
@@ -53,7 +54,7 @@ def released_batch(batch):
     """Convert a batch to the names and shapes of the release.
 
     Args:
-        batch: dict from `PretrainingData.dataset`, literal or not.
+        batch: dict from `PretrainingData.dataset`, with any `literal`.
 
     Returns:
         dict: `input_k`, `seg_id` int32 [b, T]; `input_q` float32 [b, T], 1 = a

@@ -42,7 +42,7 @@ _USERS_ERRORS = {
 
 
 class Parts(typing.NamedTuple):
-    """Map from the index of a document in the whole text to its part.
+    """Parts of the text, to find a document's part by the document's index.
 
     Attributes:
         first: list of int, the index of each file's first document.
@@ -56,7 +56,7 @@ class Parts(typing.NamedTuple):
     lasts: dict
 
     def find(self, number, seed):
-        """Find a document's part: its split and its number in the split."""
+        """Find a document's split, and the number of its part in the split."""
         split = held_out.split_of(number, self.threshold, seed)
         return split, int(np.searchsorted(self.lasts[split], number))
 
@@ -64,8 +64,8 @@ class Parts(typing.NamedTuple):
 class _Measured(typing.NamedTuple):
     """Stand-in for a document, with the length of its text but no text.
 
-    `text` is a range as long as the text. `number` is the index of the document
-    in the whole text.
+    `text` is a range of ints with the length of the text. `number` is the index
+    of the document in the whole text.
     """
 
     text: range
@@ -224,7 +224,7 @@ def _build(grouped, work):
 
 
 def _finished_parts(directory, corpus):
-    """Load the parts that the workers built, in order, and a ReadLog."""
+    """Load the built parts in order; make a ReadLog from the saved counts."""
     counts = files.read_json_object(os.path.join(directory, _COUNTS))
     built = [
         load_part(directory, split, number)

@@ -1,7 +1,7 @@
 """Build of a set of records from text.
 
 The unit of work is a part: about four million characters of text, with their
-own shards. If the setting `shard_size` is given, the last step joins shards.
+own shards. The last step joins shards up to the setting `shard_size`, if given.
 All random draws of a part depend only on the seed, the split and the number of
 the part. So the bytes of the output do not depend on the number of processes.
 
@@ -13,7 +13,7 @@ The directory of a set is in one of three states:
   the same plan continues from these parts.
 - Neither: a new build begins.
 
-A build with another plan is refused. With `overwrite` a new build begins.
+A build with a different plan is refused. With `overwrite` it begins anew.
 """
 
 import dataclasses
@@ -74,7 +74,7 @@ def build_records(
         overwrite: bool, whether to replace a complete set, an interrupted build
             with another text, tokenizer or settings, and other files that are
             named like files of a set. Default False.
-        progress: function of a number of bytes, or None. Each call gives the
+        progress: function of a number of bytes, or None. Each call passes the
             bytes of text finished since the last call. Text is finished when
             its records are written, or when it was compared with a complete
             set.
@@ -88,8 +88,8 @@ def build_records(
     Raises:
         FileNotFoundError: no text file is found.
         FileExistsError: the directory contains another set.
-        ValueError: the settings or the text cannot be used, or differ from an
-            interrupted build.
+        ValueError: the settings or the text cannot be used, or an interrupted
+            build has other settings or other text.
         OSError: a system error, such as a full disk.
         RuntimeError: another build writes to the directory, or there is not
             enough memory.
@@ -139,7 +139,7 @@ def _complete_set(output, plan, corpus, overwrite, report):
 
 
 def _begin(writer, plan, overwrite):
-    """Keep the finished parts of the same plan, or remove old parts."""
+    """Keep the finished parts if their plan is the same, else remove them."""
     directory = writer.building
     count, differs = count_parts(directory), None
     if count:
@@ -192,10 +192,10 @@ def _build_set(corpus, tokenizer, settings, plan, writer, build_parts):
 
 
 def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
-    """Make the manifest of the set with the given parts; join its shards.
+    """Join the shards of the built parts, and make the manifest of the set.
 
     Args:
-        directory: str, where the parts are and the joined shards are written.
+        directory: str, directory of the parts. Joined shards are written there.
         built: list of BuiltPart, in order.
         tokenizer: Tokenizer.
         settings: RecordSettings with all defaults filled in.

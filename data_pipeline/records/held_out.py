@@ -20,7 +20,7 @@ _MOST_CHARACTERS_OF_A_TOKEN = 8
 
 
 def piece_characters(documents, settings):
-    """Size in characters of the pieces to divide a short text into.
+    """Number of characters of the pieces into which a short text is divided.
 
     A short text with few documents must be divided. If whole documents were
     held out, their share of the text could be several times the requested
@@ -32,8 +32,8 @@ def piece_characters(documents, settings):
 
     Returns:
         int for `Corpus.divided`, or None to keep the documents whole. Documents
-        stay whole if the text is long, or if there are at least 2 documents and
-        at least 0.25 / fraction documents.
+        stay whole if nothing is held out, if the text is long, or if their
+        number is at least 2 and at least 0.25 / `validation_fraction`.
     """
     fraction = settings.validation_fraction
     if not fraction:
@@ -99,8 +99,9 @@ def validation_threshold(documents, settings):
     """Compute the largest hash of a held-out document.
 
     If the text is long enough for two sequences, at least one sequence is held
-    out and one is kept for training, for any fraction. Documents are read until
-    each split has enough text.
+    out and at least one is kept for training, even if the requested fraction is
+    too small or too large for this. Documents are read until both splits have
+    text for a sequence.
 
     Args:
         documents: function that returns an iterator over all documents.

@@ -2,9 +2,9 @@
 
 The manifest stores the settings and features of the records. For every shard it
 stores the size and the checksums of the first and the last record. So a
-missing, truncated or exchanged shard is detected before the first step, without
-reading whole shards. The file `SHA256SUMS` beside the manifest stores the
-SHA-256 of the manifest.
+missing, truncated or exchanged shard is detected before training begins, and
+without reading whole shards. The file `SHA256SUMS` beside the manifest stores
+the SHA-256 of the manifest.
 """
 
 import concurrent.futures
@@ -39,9 +39,9 @@ class Shard:
         direction: str, "forward" or "backward".
         first_crc32c, last_crc32c: int, the checksums in the frames of the first
             and the last record.
-        starts: tuple of int, the records that do not continue the text of the
-            record before, because another part of the text begins there. Empty
-            for a shard with a single part.
+        starts: tuple of int, numbers of the records that begin another part of
+            the text, so they do not continue the record before. The shard's
+            first record is not listed.
     """
 
     file: str
@@ -60,11 +60,11 @@ class Manifest:
 
     Attributes:
         sequence_length: int, T.
-        reuse_length: int, number of first tokens, which the memory keeps for
-            the next record. The next record begins this number of tokens later.
-            0: records are independent.
+        reuse_length: int, number of tokens at the start of a record that the
+            memory keeps. The next record begins this number of tokens later.
+            0: records do not overlap, and the memory keeps all tokens.
         permutation_length: int, number of tokens that are permuted together.
-        num_predict: int, P.
+        num_predict: int, P, maximum number of targets of a record.
         tokens_per_target: int, K of the paper.
         spans: str, one of `SPANS`.
         form: "compact", or "frozen" if permutations are drawn once and stored.
@@ -125,7 +125,7 @@ def read_manifest(directory, check_shards=True):
     Raises:
         FileNotFoundError: the manifest or a shard is missing.
         ValueError: the manifest is damaged or has another version, or a shard
-            does not match it.
+            does not match the manifest.
     """
     path = as_path(directory) / MANIFEST
     try:
@@ -171,7 +171,7 @@ def check_files(directory, manifest, split=None):
     Args:
         directory: path.
         manifest: Manifest.
-        split: str, or None for all.
+        split: str, or None for all splits.
 
     Raises:
         FileNotFoundError: a shard is missing.
@@ -285,15 +285,14 @@ def verify_records(directory, split=None, likely=None):
 
     Args:
         directory: path.
-        split: str, or None for all.
-        likely: set of str, paths of shards to check first, or None. With a set,
-            the check stops at the first damaged shard and does not compare the
-            SHA-256 of shards.
+        split: str, or None for all splits.
+        likely: set of str, paths of shards to check first, or None. If paths
+            are given, the check stops at the first damaged shard and does not
+            compare the SHA-256 of shards.
 
     Returns:
-        list of BadRecord in order, empty if no record is damaged. `record` is
-        None for a shard that belongs to another set, even if the shard is also
-        damaged.
+        list of BadRecord in order, empty if no record is damaged. A shard of
+        another set, damaged or not, has one BadRecord, whose `record` is None.
 
     Raises:
         FileNotFoundError: the manifest or a shard is missing.

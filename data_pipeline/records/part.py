@@ -9,8 +9,8 @@ The files of a part, in the temporary directory of a build:
     train-0.json        counts, and the digest of its text
     train-0.sha256      SHA-256 of these files, written last
 
-A part counts as missing if it has no `.sha256` file, or if another file differs
-from its digest there.
+A part counts as missing if it has no `.sha256` file, or if another of its files
+does not match the digest in the `.sha256` file.
 """
 
 import dataclasses

@@ -55,8 +55,8 @@ def write_plan(directory, plan, digests=None):
     Args:
         directory: str.
         plan: dict from `make_plan`.
-        digests: list of str, the SHA-256 of each text file. Default None,
-            before the set is complete.
+        digests: list of str, the SHA-256 of each text file. None (default)
+            while the set is not complete yet.
     """
     if digests is not None:
         plan = {**plan, _DIGESTS: digests}
@@ -76,10 +76,10 @@ def read_plan(directory):
 
 
 def plan_difference(before, plan, ignored=()):
-    """Describe the first difference between two plans, str or None.
+    """Describe the first difference between two plans, str; None if equal.
 
     Args:
-        before: dict from `read_plan`, or None.
+        before: dict from `read_plan`, or None if the file cannot be read.
         plan: dict from `make_plan`.
         ignored: names of fields to skip.
     """
@@ -95,12 +95,15 @@ def plan_difference(before, plan, ignored=()):
 
 
 def changed_text(before, paths, report):
-    """Describe the first text file that changed since a set was built, or None.
+    """Find a text file that changed since a set was built, str or None.
 
     Args:
         before: dict from `read_plan`, the plan of the set.
         paths: list of str, the text files, as many as in the plan.
-        report: function of the number of bytes that were compared.
+        report: function that is called with the size of each unchanged file.
+
+    Returns:
+        str, a message about the first changed file, or None if no file changed.
     """
     digests = before.get(_DIGESTS) or []
     for number, path in enumerate(paths):

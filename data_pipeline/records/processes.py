@@ -34,8 +34,8 @@ def build_in_processes(
         settings: RecordSettings with all defaults filled in.
         directory: str, where the parts are written.
         processes: int, number of processes. The parts do not depend on it.
-        report: function of a number of bytes. Each call gives the bytes of text
-            whose records were written since the last call.
+        report: function of a number of bytes. Each call passes the bytes of
+            text whose records were written since the last call.
 
     Returns:
         tuple of a list of BuiltPart, in order, and a ReadLog.
@@ -66,8 +66,8 @@ def build_in_processes(
 class _Progress:
     """Progress in bytes of text whose records are written.
 
-    Text is read ahead of the work. So the bytes of a part are reported only
-    after its records are written.
+    Text is read before its records are built. So the bytes of a part are
+    reported only after its records are written.
 
     Args:
         report: function of a number of bytes.

@@ -60,7 +60,7 @@ class ReadableRecords:
         self._begin = self._end - count
 
     def locate(self, position):
-        """Find the index in the split of the records at some positions.
+        """Find the index in the split of the record at each position.
 
         Args:
             position: int64 tensor.
@@ -76,7 +76,7 @@ class ReadableRecords:
         return index, tf.equal(position, begin)
 
     def sources(self, position):
-        """Find the shard and the record's number in it for each position.
+        """Find the shard, and the record's number in it, for each position.
 
         Args:
             position: int64 array [n].
@@ -91,7 +91,7 @@ class ReadableRecords:
         return list(zip(files.tolist(), records.tolist(), strict=True))
 
     def files(self, position, count):
-        """Find the shards that contain some ranges of consecutive records.
+        """Find the shards that contain given ranges of consecutive records.
 
         Args:
             position: int64 array [n], position of the first record of each
@@ -289,8 +289,8 @@ def checked_rows(batch_size, start_step, first_row, num_rows, replica_batch):
             None.
 
     Returns:
-        tuple of int, `num_rows` and `replica_batch`. The default of both is all
-        rows from `first_row` on.
+        tuple of int, `num_rows` (default: all rows from `first_row` on) and
+        `replica_batch` (default: `num_rows`).
 
     Raises:
         ValueError: the rows are not in the global batch, or an argument is out

@@ -37,7 +37,7 @@ class BatchFeature(typing.NamedTuple):
 
 
 class StoredFeature(typing.NamedTuple):
-    """Feature of a record, with values of `dtype`, or bits if `packed`."""
+    """Feature of a record. If `packed`, its values are stored as bits."""
 
     dtype: str
     shape: tuple
@@ -121,14 +121,14 @@ def stored_features(
 
 
 def split_goal(num_predict, sequence_length, reuse_length):
-    """Divide the targets between the reused part and the new part.
+    """Divide the targets between the reused half and the new half.
 
-    The numbers are proportional to the lengths of the parts. For equal halves
-    they are `num_predict - num_predict // 2` and `num_predict // 2`, as in the
-    release.
+    The numbers of targets are proportional to the lengths of the halves. For
+    equal lengths, they are `num_predict - num_predict // 2` and `num_predict //
+    2`, as in the release.
 
     Returns:
-        tuple of int, the numbers of targets in the reused and in the new part.
+        tuple of int, the numbers of targets in the reused and in the new half.
     """
     new = num_predict * (sequence_length - reuse_length) // sequence_length
     return num_predict - new, new
@@ -141,8 +141,8 @@ def check_lengths(
 
     Args:
         sequence_length: int, T.
-        reuse_length: int, number of first tokens, which the memory keeps for
-            the next sequence.
+        reuse_length: int, number of tokens at the start of a sequence that the
+            memory keeps for the next sequence.
         permutation_length: int, number of tokens of a block. The tokens of a
             block are permuted together.
         num_predict: int, P.
@@ -193,7 +193,7 @@ def check_lengths(
 class RecordSettings(Settings):
     """Settings of a set of records.
 
-    None stands for a default computed from other settings, see `resolved`.
+    `resolved` replaces None by a default computed from other settings.
     """
 
     sequence_length: int = setting(512, "tokens of a record", POSITIVE)

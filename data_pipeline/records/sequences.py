@@ -1,6 +1,7 @@
 """Cutting of documents into sequences [reused half | A sep B sep cls].
 
-All documents form one stream of tokens. Each sequence starts `reuse_length`
+All documents form one stream of tokens. A sequence has `reuse_length` reused
+tokens and two segments of text, A and B. Each sequence starts `reuse_length`
 tokens after the previous sequence, for any lengths of A and B. A memory of the
 first `reuse_length` tokens of a sequence therefore contains the tokens directly
 before the next sequence.
@@ -101,8 +102,8 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
     A begins after the reused tokens and ends at the end of a sentence. With
     probability 1/2, B follows A (`is_next` 1). Otherwise B is a random piece of
     the stream that begins and ends with whole sentences (`is_next` 0). The
-    longer of A and B is truncated at its right end until both fit. If a
-    sentence has more tokens than fit, a random B may begin inside the sentence.
+    longer of A and B is truncated at its right end until both fit. A random B
+    may begin inside a sentence that has more tokens than fit into the sequence.
 
     With `reuse_length` 0 the next sequence begins after A, or after B if B
     follows A.
@@ -140,7 +141,7 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
 
 
 def _sequences(data, pairs, sequence_length, reuse_length):
-    """Make Sequences of the reused tokens before each Pair, and the Pair."""
+    """Make Sequences from each Pair and the reused tokens before A."""
     token_ids = np.empty((len(pairs), sequence_length), np.int32)
     for row, (begin, a_end, b_begin, b_end, _) in zip(
         token_ids, pairs, strict=True
@@ -231,7 +232,7 @@ def split_a_and_b(num_tokens, sentence_starts, begin, room, rng):
 
 
 def _trim(a_length, b_length, room):
-    """Reduce the longer of two lengths until both fit; for equal lengths, B."""
+    """Reduce the longer length, or B's if both are equal, until both fit."""
     excess = a_length + b_length - room
     if excess <= 0:
         return a_length, b_length

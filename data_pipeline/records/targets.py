@@ -50,10 +50,10 @@ def sample_targets(
     <unk> and words that the edge of the half may have cut are not selected. One
     exception: if A or B was truncated to fit, a word cut at that end counts as
     whole. The goal of a half is its share of `num_predict`. If the spans do not
-    reach the goal, further whole words are added until no word fits.
-    "single_words" is the same with n = 1.
+    reach the goal, further whole words are added until no word fits into it.
+    "single_words" is like "words" with n = 1.
 
-    "subwords" selects n tokens, as the released code does: its search for the
+    "subwords" selects n tokens, as the released code does. Its search for the
     end of a word tests the first token of the span instead of the last. If the
     spans do not reach the goal, random single tokens are added. <sep> and <cls>
     can be selected; the reader of the records drops these targets.
@@ -145,13 +145,14 @@ _SAMPLERS = {
 
 
 class Words(typing.NamedTuple):
-    """Words of all rows, in one list per attribute.
+    """Whole words of all rows.
 
     Token t of row s has the offset s (H + 1) + t. The extra 1 separates the
     words of different rows.
 
     Attributes:
-        begins, ends: int64 [W], offsets of the words.
+        begins, ends: int64 [W], offsets of each word's first token, and of the
+            token after its last.
         first: int32 [S + 1]. Row s has the words `first[s]` to `first[s + 1]`
             (exclusive).
         next_word: int32 [S (H + 1)], number of the first word that begins at or
@@ -167,8 +168,8 @@ class Words(typing.NamedTuple):
 def whole_words(starts, special):
     """Find the whole words without special tokens in each row.
 
-    Tokens before the first word start and from the last word start on are
-    skipped, because the edge of the half may have cut their words.
+    Tokens before the first start of a word, and from the last start of a word
+    on, are skipped, because the edge of the half may have cut their words.
 
     Args:
         starts: bool array [S, H], whether a token begins a word.
@@ -208,7 +209,7 @@ def sample_spans(
 
     The context of a span of n words has n * m * `tokens_per_target` tokens.
     Here m is the mean number of tokens of the row's words. So the contexts
-    cover a half to its end, for any number of tokens per word.
+    cover a half to its end, even if words have many tokens.
 
     Args:
         words: Words.
@@ -266,13 +267,14 @@ def sample_spans(
 
 
 def fill_with_words(words, taken, room, rng):
-    """Take further words in random order until no word fits.
+    """Take further words in random order until none fits into the room.
 
     Args:
         words: Words.
-        taken: bool array [W], True for taken words. Changed in place.
-        room: int array [S], maximum number of tokens to add to each row.
-            Decreased in place.
+        taken: bool array [W], True for taken words. The array is changed in
+            place.
+        room: int array [S], maximum number of tokens to add to each row. The
+            array is changed in place.
         rng: numpy.random.Generator.
     """
     first, count = words.first[:-1], np.diff(words.first)

@@ -31,7 +31,7 @@ OTHER_FILE = "another file than was built"
 
 
 class BadRecord(typing.NamedTuple):
-    """Damaged record; if `record` is None, a file of another set or shard."""
+    """Damaged record, or (if `record` is None) another file than was built."""
 
     file: str
     record: int | None
@@ -80,7 +80,7 @@ def example_template(features):
 
 
 def frame_records(values, features):
-    """Serialize records, with features as bytes, and add their frames.
+    """Serialize records from features in bytes, and add their frames.
 
     Args:
         values: dict of feature names to uint8 arrays [n, bytes of the feature].
@@ -104,7 +104,7 @@ def frame_records(values, features):
 
 
 def encode_records(values, stored):
-    """Serialize records, with features as arrays, and add their frames.
+    """Serialize records from features in arrays, and add their frames.
 
     Args:
         values: dict of feature names to arrays [n, ...] with the shapes in
@@ -186,8 +186,8 @@ def read_checksums(path, records, frame_bytes):
         frame_bytes: int, F.
 
     Returns:
-        list of int, but a BadRecord in place of each damaged or truncated
-        record.
+        list of an int per record, or of a BadRecord if the record is damaged or
+        truncated.
     """
     checksums = []
     with as_path(path).open("rb") as file:
@@ -232,8 +232,8 @@ def find_bad_ends(path, shard, frame_bytes):
         frame_bytes: int, F.
 
     Returns:
-        list of BadRecord. `record` is None if a record is intact but differs
-        from the manifest.
+        list of BadRecord. Its `record` is None if the record is intact but has
+        another checksum than in the manifest.
     """
     expected = (shard.first_crc32c, shard.last_crc32c)
     checksums = read_checksums(path, (0, shard.records - 1), frame_bytes)

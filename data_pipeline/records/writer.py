@@ -12,7 +12,8 @@ A set is a directory:
 The checksums of TFRecord detect every flipped byte. They do not detect a
 missing or exchanged shard, or a shard that is truncated between two records.
 The size and checksums in the manifest reveal such shards. The manifest is
-checked before the first record is read. A build renames the manifest last.
+checked before the first record is read. A build writes to temporary files and
+gives the manifest its final name last.
 """
 
 import contextlib
@@ -53,9 +54,10 @@ class RecordSetWriter:
     """Context manager to build a set in a directory, one process at a time.
 
     Files are written to the temporary directory `building`, and `finish` moves
-    them to their final names. Without `finish`, only finished parts stay, for a
-    later writer. A lock excludes other writers, also on other machines that
-    share the disk. The system releases the lock when the process ends.
+    them to their final names. If `finish` is not called, only finished parts
+    stay, and a later writer continues with them. A lock excludes other writers,
+    also on other machines that share the disk. The system releases the lock
+    when the process ends.
 
     Args:
         directory: path. In a bucket, which has no locks, a warning is printed.
@@ -133,10 +135,8 @@ class RecordSetWriter:
     def _place(self):
         """Move the files of a complete set to their final names.
 
-        The manifest is moved last.
-
-        If a writer is stopped in between, its list of names stays, and the next
-        writer moves the remaining files.
+        The manifest is moved last. If a writer is stopped during the moves, its
+        list of names stays, and the next writer moves the remaining files.
         """
         try:
             names = read_json_object(self.building / _PLACING)

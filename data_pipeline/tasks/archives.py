@@ -136,7 +136,8 @@ class Tree:
         """List the names of the files that match a pattern, sorted.
 
         Args:
-            pattern: str, a folder without wildcards and a pattern for the name.
+            pattern: str, path of a folder without wildcards, then a pattern
+                for the name of the file, such as "data/train-*.csv".
         """
         if self._archive is not None:
             return fnmatch.filter(self._names, pattern)

@@ -1,7 +1,8 @@
 """Assignment of the columns of a table to the roles of a task.
 
-The user gives the column of a role, or the column has a usual name. Otherwise
-the column is guessed if only one column fits.
+A role, such as "text" or "label", is the use of a column in the task. The user
+gives the column of a role, or the column has a usual name. Otherwise the column
+is guessed if only one column fits.
 """
 
 import itertools
@@ -40,8 +41,9 @@ def parse_columns(task, columns):
         task: TaskSpec.
         columns: str such as "text=review,label=stars", a dict of role to column
             name, or None. A number is the index of a column, from 0.
-            `title+body` joins the texts of two columns. A comma separates only
-            before a role and "=", so column names may contain "," and "=".
+            `title+body` joins the texts of two columns. A comma ends a column
+            only if a role and "=" follow, so column names may contain "," and
+            "=".
 
     Returns:
         dict of role to str.
@@ -70,14 +72,15 @@ def parse_columns(task, columns):
 
 
 class Columns:
-    """Reader of the rows of a table by the roles of a task.
+    """Reader of the rows of a table, with the columns of a task's roles.
 
-    The first row is a header if it contains a usual name of the task or a name
-    from the user, or if its cells are the numbers 0, 1, 2, ... A number from
-    the user does not count as a name, because a label in the first row may be
-    the same number. If the user gives all columns by number, a header must have
-    a usual name in each of these columns, because a text or a label may be
-    equal to one usual name. Without a header, indices select the columns.
+    The first row is a header if it contains a column name that is usual for the
+    task or given by the user, or if its cells are the numbers 0, 1, 2, ... A
+    number from the user does not count as a name, because a label in the first
+    row may be the same number. If the user gives all columns by number, a
+    header must have a usual name in each of these columns, because a text or a
+    label may be equal to one usual name. Without a header, indices select the
+    columns.
 
     Args:
         table: Table.
@@ -109,8 +112,8 @@ class Columns:
         Yields:
             tuple of the row number, int, and a dict of each role to its value.
             A value is a str, or None if the table lacks the column. If the
-            label has several columns, the value is the list of the names of the
-            columns with a 1.
+            label has several columns, its value lists the names of the columns
+            that have a 1 in this row.
 
         Raises:
             ValueError: a row is broken or too short, or a row of the user's own
@@ -381,7 +384,7 @@ class Columns:
     def _flag_reader(self, keys):
         """Make the function that lists the columns of a row that have a 1.
 
-        The function returns None for a row whose columns are all empty.
+        The function returns None for a row in which these columns are empty.
         """
         table = self._table
 
@@ -472,7 +475,7 @@ def guess_columns(table, task, given):
 
 
 def named_column(table, names):
-    """Find the first column of a table with one of some names, str or None.
+    """Find a column of a table by its possible names, str or None.
 
     Args:
         table: Table.
@@ -489,8 +492,9 @@ def has_columns(table, task, columns):
     Args:
         table: Table.
         task: TaskSpec.
-        columns: dict from `parse_columns`. A column number counts only if the
-            table's columns have no usual names.
+        columns: dict from `parse_columns`, columns of the earlier table. If
+            they are numbers, the result is False for a table whose columns have
+            usual names.
 
     Returns:
         bool.
@@ -540,7 +544,7 @@ def _known(table, task, given):
 
 
 def _texts_by_name(table):
-    """Return a dict of column names to the first texts.
+    """Return the texts of the first rows, dict of column name to list.
 
     The dict is empty if names repeat or rows have different lengths.
     """

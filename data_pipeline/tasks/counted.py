@@ -27,7 +27,8 @@ class Counted:
         """Add to the count of a kind of value.
 
         Args:
-            what: str, description of the kind, to follow the count in messages.
+            what: str, description that follows the count in messages, such as
+                "rows repeat the header and are left out".
             where: str or int, place of the value. An int is a row number.
             number: int, number to add. Default 1.
         """

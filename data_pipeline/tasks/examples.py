@@ -49,8 +49,7 @@ class TaskSpec:
         columns: dict of role ("text", "text_pair", "label", "id" and so on) to
             a tuple of candidates, the preferred candidate first. A candidate is
             a name in the header, an index from 0 for files without a header, or
-            a tuple of these. The texts of a tuple's columns are joined by a
-            blank.
+            a tuple of several columns, whose texts are joined by a space.
         optional: tuple of roles that a file may lack. The label is always
             optional in a test split.
         labels: tuple of str as in the files, in the order of the classes, or
@@ -64,7 +63,8 @@ class TaskSpec:
         skips_incomplete: bool, whether to skip rows with too few fields, with a
             warning. Some published files have such rows. If False, such rows
             are refused.
-        escapes: tuple of pairs (written, meant), to replace in texts.
+        escapes: tuple of pairs (written, meant). `meant` replaces `written` in
+            texts.
         converts_tags: bool, whether IOB1 tags are converted to BIO.
         tfds: str, name of the task in TensorFlow Datasets, or None.
         description: str, one line, for `xlnet finetune --help`.
@@ -132,7 +132,8 @@ def has_text(answer):
     """Whether the text of an answer has a visible character, bool.
 
     Blanks, control and format characters, and marks without a letter do not
-    count. The cleaning removes them, so no answer can consist of them.
+    count. The tokenizer's cleaning of texts removes these characters, so no
+    predicted answer can consist of them.
 
     Args:
         answer: str.

@@ -8,7 +8,7 @@ from data_pipeline.tasks.examples import splits_named
 def _glue(name, folder, texts, label, description, **changes):
     """Make the TaskSpec of a GLUE task.
 
-    The files are unquoted .tsv with a header, and tests have no labels.
+    The files are unquoted .tsv with a header, and test files have no labels.
     """
     roles = ("text", "text_pair")[: len(texts)]
     settings = {

@@ -71,10 +71,11 @@ def check_known(kind, examples, labels):
 
 
 def unlabelled_marks(labels, known):
-    """Find the labels that mark a missing label.
+    """Find the labels that mark a missing label, such as "-1", "-" and "nan".
 
-    "-1" is a class if there are other negative numbers, or if all other labels
-    are 0 and 1, as for sentiments. "-" is a class if there is a "+".
+    A known class is never such a mark. Without known classes, "-1" is a class
+    if there are other negative numbers, or if all other labels are 0 and 1, as
+    for sentiments. "-" is a class if "+" is also a label.
 
     Args:
         labels: set of str, all labels of a file.
@@ -107,9 +108,9 @@ def may_be_no_class(labels):
 def look_alikes(kind, examples):
     """Write warnings about classes that are likely spelling variants.
 
-    Such classes differ only in case, in blanks, or in the form of a character
-    or number. Examples are "pos" and "Pos", "7" and "007", and "café" with its
-    last letter as one or two characters.
+    Spelling variants differ only in case, in blanks, or in the form of a
+    character or number. Examples are "pos" and "Pos", "7" and "007", and "café"
+    with its last letter as one or two characters.
 
     Args:
         kind: str, kind of a TaskSpec.

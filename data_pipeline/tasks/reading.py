@@ -176,8 +176,8 @@ def read_texts(path, columns=None):
 
     Args:
         path: str or path-like, a single file, see `read_examples`.
-        columns: see `read_examples`, for the roles "text" and "id". A column
-            that is not given and has no usual name is guessed.
+        columns: columns of the roles "text" and "id", see `read_examples`. A
+            column that is not given and has no usual name is guessed.
 
     Returns:
         tuple of the texts, list of str, and the guessed columns, dict of role
@@ -254,8 +254,8 @@ def find_split(task, path, split, columns=None):
         columns: see `read_examples`.
 
     Returns:
-        str, path of the file or folder, or None if the split is missing. For an
-        archive, the path of the archive and the name inside it.
+        str, path of the file or folder, or None if the split is missing. In an
+        archive, the path starts with the archive's path.
 
     Raises:
         FileNotFoundError: `path` does not exist.
@@ -282,8 +282,8 @@ def find_columns(
         columns: see `read_examples`. A column that is not given and has no
             usual name is guessed.
         run_columns: dict of role to column name, the columns of an earlier run,
-            or None. They replace columns that are not given, if the split has
-            them.
+            or None. If the split has these columns, they are used for roles
+            that `columns` does not give.
         labels: sequence of str, the classes of the model, or None.
 
     Returns:
@@ -328,7 +328,7 @@ def _open(task, path, split, columns, labels=None):
 
 
 def _opened(task, tree, split, columns, labels):
-    """Open a split, or a single file as the split.
+    """Open a split of a directory or archive, or a single file as the split.
 
     Args:
         task: TaskSpec.
@@ -490,13 +490,13 @@ def read_unlabelled(task, path, columns=None, labels=None):
         task: TaskSpec.
         path: str, a file in the format of the task.
         columns: str or None, see `read_examples`.
-        labels: tuple of str, the known classes, or None (default) for any.
+        labels: tuple of str, the known classes. None (default) allows any.
 
     Returns:
         list of examples.
 
     Raises:
-        ValueError: an example has an unknown label, or see `read_examples`.
+        ValueError: an example has an unknown label, or a file is not valid.
     """
     given = parse_columns(task, columns)
     examples = _read(task, path, "test", given, labels)

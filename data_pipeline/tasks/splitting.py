@@ -24,10 +24,11 @@ def hold_out(examples, fraction, seed):
     with two or more examples has at least one training example and one held-out
     example, unless all its examples are copies of one text.
 
-    Groups that would exceed the share are not held out. If holding out whole
-    articles misses the requested share by more than half, large articles are
-    divided by the texts of their questions. A warning reports a share
-    that is still not within a factor of two.
+    A group is held out only if this brings the held-out share closer to the
+    requested share. If holding out whole articles misses the requested share by
+    more than half of it, large articles are divided by the texts of their
+    questions. A warning reports a share that still differs from the requested
+    share by more than a factor of two.
 
     Args:
         examples: list of examples of the same kind.
@@ -94,13 +95,16 @@ def _grouped(examples, indices, key):
 
 
 def _choose(groups, classes, fraction, seed):
-    """Choose whole groups with a share of every class; return a set of indices.
+    """Choose whole groups to hold out, with the same share of every class.
 
     Args:
         groups: list of lists of indices.
         classes: list of tuple of str, the classes of each example.
         fraction: float, share to hold out.
         seed: int, seed of the choice.
+
+    Returns:
+        set of int, indices of the examples to hold out.
     """
     order = list(groups)
     random.Random(seed).shuffle(order)
@@ -160,7 +164,7 @@ def _has_class(example):
 
 
 def _classes(example):
-    """Classes of an example, tuple. Having no class counts as a class."""
+    """Classes of an example, tuple. An example without a class has ("",)."""
     label = example.label
     return (label,) if isinstance(label, str) else label or ("",)
 

@@ -12,8 +12,8 @@ Each row can be read once. The suffix of the file determines the format:
 - .parquet, .arrow, .feather, or the state.json of a data set that Hugging
   Face's `datasets` saved: the same values as in JSON lines.
 
-A row number is the number of the line where an example begins, from 1. In
-columnar files it is the number of the row.
+A row number is the number of the line where an example begins, from 1. In the
+columnar formats of the last item, it is the number of the row.
 """
 
 import collections
@@ -93,9 +93,9 @@ class Table:
             self._rows = itertools.filterfalse(_is_blank, self._rows)
 
     def head(self, count):
-        """Return the cells of at most `count` first rows.
+        """Return the cells of the first rows, at most `count` rows.
 
-        Iteration yields these rows again.
+        A later iteration over the table also yields these rows.
         """
         missing = count - len(self._head)
         self._head += itertools.islice(self._rows, max(0, missing))
@@ -215,8 +215,9 @@ def _text_rows(tree, name, kind, is_published, counted):
     Args:
         tree, name: see `open_table`.
         kind: "tsv" or "csv".
-        is_published: bool, whether the file belongs to a published task. In
-            such a file, commas separate a .csv, and quotes in a .tsv are text.
+        is_published: bool, whether the file belongs to a published task. The
+            fields of a published .csv are always separated by commas, and
+            quotes in a published .tsv are part of the text.
         counted: Counted.
 
     Yields:
@@ -257,7 +258,7 @@ def _tsv_rows(lines, counted=None):
 
 
 def _csv_rows(lines, place, separator, before=0):
-    """Read the rows of a CSV, numbered from `before` + 1.
+    """Read the rows of a CSV file after its first `before` lines.
 
     If the separator is None, the first rows determine the separator.
     """

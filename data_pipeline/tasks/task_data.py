@@ -84,7 +84,8 @@ def described_guess(guessed, classes=None):
 
     Args:
         guessed: dict of role to column.
-        classes: str, remark about the label column, or None.
+        classes: str such as "3 classes", to show beside the label column, or
+            None.
     """
     columns = [
         f"{role} column: {column}"

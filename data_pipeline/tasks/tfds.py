@@ -45,7 +45,8 @@ def check_has(task):
 def read_by_name(task, split="train"):
     """Read the examples of a published task; download them on first use.
 
-    The data is stored in TFDS_DATA_DIR, by default ~/tensorflow_datasets.
+    The data is stored in the directory of the environment variable
+    TFDS_DATA_DIR, by default ~/tensorflow_datasets.
 
     Args:
         task: str or TaskSpec.

@@ -182,7 +182,7 @@ def _find_column(batch, field, path):
 
 
 def _bytes_type(kind):
-    """Return the Arrow type for a text type's bytes, None for other types."""
+    """Return the Arrow binary type for a text type, None for other types."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(kind):

@@ -15,7 +15,8 @@ Text formats:
 - "csv": each row is a document, with running text in the column "text".
 
 In Parquet, Arrow and Feather files, each row is a document for any text format.
-The row has running text, or for "sentences" one sentence per line.
+For "sentences", the text of a row has one sentence per line. For other formats,
+it is running text.
 
 "auto" reads .jsonl and .json files as "jsonl", and .csv and .tsv files as
 "csv". Other text files that begin like JSON are "jsonl". For all remaining
@@ -104,7 +105,7 @@ class Document(typing.NamedTuple):
     def pieces(self, size):
         """Cut the document into Documents of at least `size` characters.
 
-        The cuts are at ends of paragraphs, else of lines or words.
+        A cut is at the end of a paragraph, else of a line, else of a word.
         """
         text, begin = self.text, 0
         while len(text) - begin >= 2 * size:
@@ -201,9 +202,9 @@ class Corpus:
         text_format: one of `TEXT_FORMATS`, see the docstring of the module.
         encoding: str, name of one of Python's encodings.
         on_bad_text: one of `BAD_TEXT`, for bytes that are not text. "refuse"
-            raises an error, "replace" reads U+FFFD, "skip" skips the line.
-            "replace" and "skip" also skip broken lines of JSON, broken rows and
-            empty files.
+            raises an error, "replace" reads such bytes as U+FFFD, "skip" skips
+            their line. "replace" and "skip" also skip broken lines of JSON,
+            broken rows and empty files.
         text_field: str, name of the field with the text in lines of JSON and in
             tables. `a.b` is the field b inside the field a.
 
@@ -215,7 +216,8 @@ class Corpus:
         text_field: str, the argument.
         reader: Reader.
         guess: str, lines for the user, or None. They describe the format that
-            "auto" chose, files with other formats, and files that look wrong.
+            "auto" chose, files that seem to have other formats, and signs of a
+            wrong format, such as markup.
 
     Raises:
         FileNotFoundError: no file is found.
@@ -435,7 +437,7 @@ def read_documents(
 def stream_documents(
     patterns, text_format="auto", encoding="utf-8", progress=None
 ):
-    """Read the documents of text files, without splitting them.
+    """Read the documents of text files, without splitting into sentences.
 
     Args:
         patterns, text_format, encoding: see `Corpus`.
@@ -455,8 +457,9 @@ class PartPlanner:
     """Planner that groups documents into parts, the units of work.
 
     The caller adds documents one by one. A part has at least `part_characters`
-    characters, unless all documents together have fewer. Documents after the
-    last full part are added to this part. At most two parts are held in memory.
+    characters, unless all documents together have fewer. Documents that do not
+    fill another part are added to the last full part. At most two parts are
+    held in memory.
 
     Args:
         part_characters: int, minimum size of a part in characters.
@@ -479,7 +482,7 @@ class PartPlanner:
         return done
 
     def finish(self):
-        """Return a list of the last part, or [] without documents."""
+        """Return a list with the last part, or [] if there are no documents."""
         last = self._full + self._current
         return [last] if last else []
 
@@ -518,7 +521,7 @@ def _read_running(*file):
 
 
 def _lines(*file):
-    """Iterator over the lines of a file, with None for lines with its tag."""
+    """Iterator over a file's lines, with None for lines with the file's tag."""
     lines = text_lines.read_lines(*file, _LONGEST_LINE)
     head = []
     for line in lines:

@@ -38,8 +38,9 @@ class ReadLog:
     """Log of reading text files: progress, digests and counts of bad text.
 
     Args:
-        progress: function of a number of bytes, or None. Each call gives the
-            stored (maybe compressed) bytes read since the last call.
+        progress: function of a number of bytes, or None. The reader calls it
+            with the number of stored (maybe compressed) bytes that were read
+            since the last call.
 
     Attributes:
         digests: dict of path to str, the SHA-256 of each file read to its end.

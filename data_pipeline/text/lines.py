@@ -65,16 +65,18 @@ def read_lines(
 ):
     """Read the decoded lines of a file, without line ends.
 
-    Joined files have byte order marks at the beginning of some lines. These
-    marks are removed and counted in `dropped_marks` of the log.
+    If a file was joined from several files, some of its lines may begin with a
+    byte order mark. These marks are removed and counted in `dropped_marks` of
+    the log.
 
     Args:
         path: str.
         encoding: str from `checked_encoding`.
         on_bad_text: one of `BAD_TEXT`, for bytes that are not text. "refuse"
-            raises an error, "replace" reads U+FFFD, "skip" skips the line. The
-            same holds for lines with at least a quarter of NULs, as in binary
-            files and in UTF-16 that is read with another encoding.
+            raises an error, "replace" reads such bytes as U+FFFD, "skip" skips
+            their line. NULs count as such bytes if they are at least a quarter
+            of a line, as in binary files and in UTF-16 that is read with
+            another encoding.
         log: ReadLog, or None.
         longest: int, maximum number of characters of a line, or None for no
             limit. A longer line is cut, if possible at a blank.
@@ -123,12 +125,12 @@ class _Rules(typing.NamedTuple):
     is_cut: bool
 
     def apply(self, lines, number, odd):
-        """Apply the rules to lines, with `_MARK` in lines to skip.
+        """Apply the rules to lines; put `_MARK` into lines to skip.
 
         Args:
             lines: list of str.
             number: int, number of the first line.
-            odd: str, characters of `_ODD` to search for.
+            odd: str, the characters of `_ODD` found so far in the file.
 
         Returns:
             list of str.

@@ -86,7 +86,8 @@ def _way_to_lines(line):
 def _text_of(line, field):
     """Read the text of a line of JSON.
 
-    Null gives "". A line without a text raises ValueError.
+    If the field is null, the text is "". If the field is missing or is not a
+    string, ValueError is raised.
     """
     try:
         value = json.loads(line)
@@ -217,11 +218,12 @@ def _fault(row, place, width):
 class _LinesOfRows:
     """Lines for a CSV reader, which can be read again after a broken row.
 
-    Otherwise a quote that is never closed would include all later rows.
+    If a quote is never closed, the CSV reader takes all later rows for a part
+    of the quoted field. So these rows are read again.
 
     Args:
         lines: iterator of str, lines without line ends.
-        number: int, number of the line before `lines`.
+        number: int, number of the line before the first of `lines`.
         path: str, path of the file, for messages.
     """
 
@@ -402,7 +404,8 @@ class _ReportedFile(WrappedFile):
 def _decoded(value, on_bad_text, log):
     """Decode the text of a row.
 
-    None gives "". A value that is not text raises ValueError.
+    If the value is None, the text is "". If the value is not text, ValueError
+    is raised.
     """
     if value is None:
         return ""

@@ -27,7 +27,7 @@ def split_sentences(text):
 
     Returns:
         list of non-empty str, without white space at both ends. White space
-        inside is as in the text, because tokenizers collapse it.
+        inside a sentence is unchanged, because tokenizers collapse it.
     """
     ends = [
         match.end()

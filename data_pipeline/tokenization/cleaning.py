@@ -7,11 +7,11 @@ own character map and writes the result as the map of the model's normalizer. So
 SentencePiece alone gives the released ids, both in Python and in a TensorFlow
 graph.
 
-A rule matches a single character, or a sequence of characters that the model's
-own map contains. Therefore:
+A rule of a map matches a single character, or a sequence of characters that the
+model's own map contains. This has consequences:
 - `str.lower` writes a sigma at the end of a word as U+03C2. If the vocabulary
-  has both sigmas, `final_sigma` does this before SentencePiece. Limit: if two
-  sigmas surround a character such as U+2103, which decomposes into several
+  has U+03C2 or U+03C3, `final_sigma` does so before SentencePiece. Limit: if
+  two sigmas surround a character such as U+2103, which decomposes into several
   characters, the second sigma may differ from `str.lower`.
 - The model's map composes the parts of a Hangul syllable or an Indic vowel, and
   letters with kept accents, unless a removed mark is between them.
@@ -64,12 +64,13 @@ def preprocess(text, lowercase=False, keep_accents=False):
     Args:
         text: str.
         lowercase: bool, whether to lowercase the text. Default False.
-        keep_accents: bool, whether to keep accents. Default False. With True,
-            only the model's own map changes characters.
+        keep_accents: bool, whether to keep accents. Default False. If True,
+            only the model's own map changes characters, after this cleaning.
 
     Returns:
-        str with single blanks and plain quotes, decomposed (NFKD), without
-        combining marks. A lone surrogate becomes U+FFFD.
+        str with single blanks and plain quotes. Unless accents are kept, it is
+        decomposed (NFKD) and has no combining marks. A lone surrogate becomes
+        U+FFFD.
 
     Raises:
         TypeError: `text` is not a str.
@@ -99,7 +100,7 @@ def strip_accents(text):
 
 
 def count_accents(text):
-    """Count the accented characters and the accents of a text, int."""
+    """Count the accented characters and the separate accents of a text, int."""
     if text.isascii():
         return 0
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
@@ -317,7 +318,7 @@ def kind_ranges(kinds, usual):
 
 @functools.cache
 def _cleaned_characters(lowercase, keep_accents):
-    """Return a dict of the characters that the cleaning changes."""
+    """Return a dict of changed characters to the texts that replace them."""
     cleaned = {}
     for character in _changing_characters():
         to = character if keep_accents else strip_accents(character)
@@ -340,7 +341,8 @@ def _variants(*options):
 def _sources(sequence, lowercase, keep_accents):
     """List the sequences whose cleaning gives `sequence`.
 
-    If accents are removed, rare mixed forms of three characters are skipped.
+    If accents are removed, a sequence of three characters is listed as it is
+    and with its first two characters composed, but not in rarer forms.
     """
     variants = _variants(lowercase, keep_accents)
     if len(sequence) == 2 or keep_accents:
@@ -389,7 +391,7 @@ def _own_sources(charsmap, keep_accents):
 
 
 def own_normalizer(model):
-    """Make a function for the model's own map that keeps blanks unchanged.
+    """Make a function that applies a model's own map and keeps all blanks.
 
     Args:
         model: ModelProto.
@@ -447,8 +449,9 @@ class CommaTable(typing.NamedTuple):
         ids: int32 array [parts], ids of the parts.
         begins, widths: int32 arrays [parts], offset and length of each part, in
             characters of the piece without its blank.
-        totals: int32 array [parts], number of the piece's characters before the
-            comma, -1 if unknown, or COMMA for the comma.
+        totals: int32 array [parts]: COMMA if the part is the comma, otherwise
+            the number of the piece's characters before the comma, or -1 for a
+            run of unknown characters.
     """
 
     pieces: np.ndarray
@@ -543,8 +546,9 @@ class DigitCommas:
         Args:
             index: int.
             piece: str, the piece that SentencePiece matched.
-            begin: int, first character of the piece.
-            comma: int, last character of the piece without its marks.
+            begin: int, index of the piece's first character in the text.
+            comma: int, index of the piece's last character that is not a
+                combining mark. This is the comma if the rule applies.
             end: int, end of the piece, exclusive.
 
         Returns:

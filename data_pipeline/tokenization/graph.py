@@ -68,11 +68,11 @@ def graph_of(tokenizer):
 class GraphTokenizer(tf.Module):
     """Tokenizer in graph ops, with the ids of `Tokenizer.encode`.
 
-    Bytes that are not UTF-8 count as U+FFFD. In one case the ids may differ
-    from `Tokenizer`, in about 1 line of 150,000. If two ways to split a word
-    have equal scores up to rounding, TensorFlow Text's SentencePiece may choose
-    the other way, because it rounds to float32. This rounding is coarse in
-    words with some thousand pieces, such as runs of digits or documents in a
+    Bytes that are not UTF-8 count as U+FFFD. In about 1 line of 150,000, the
+    ids may differ from `Tokenizer`'s. If two ways to split a word have equal
+    scores up to rounding, TensorFlow Text's SentencePiece may choose another
+    way than `Tokenizer`, because it rounds to float32. This rounding is coarse
+    in words with some thousand pieces, such as runs of digits or documents in a
     script without blanks.
 
     Args:
@@ -123,15 +123,15 @@ class GraphTokenizer(tf.Module):
 
         Spans are the same as in `Tokenizer.encode_with_offsets`. Offsets count
         code points. A U+FFFD for bytes that are not UTF-8 is one code point.
-        An export with this method also has the op
-        `SentencepieceTokenizeWithOffsetsOp`, which is in the same library of
-        kernels.
+        An export that uses this method also has the op
+        `SentencepieceTokenizeWithOffsetsOp`. The library with the other two ops
+        of TensorFlow Text contains this op too.
 
         Args:
             texts: string tensor [N], UTF-8.
 
         Returns:
-            ids: int32 ragged tensor [N, (T)], the same ids as from a call.
+            ids: int32 ragged tensor [N, (T)], as from `__call__`.
             begins: int32 ragged tensor [N, (T)], in characters of the text.
             ends: int32 ragged tensor [N, (T)], in characters, exclusive.
 
@@ -185,7 +185,7 @@ class GraphTokenizer(tf.Module):
         return texts
 
     def _chunks(self, texts):
-        """Divide texts [N] into chunks, at blanks and in long unknown runs.
+        """Divide texts [N] at blanks and in long runs of unknown characters.
 
         Returns:
             _Chunks.
@@ -221,11 +221,14 @@ class GraphTokenizer(tf.Module):
         return _Chunks(chunks, tf.gather(ends, part_splits), begins, continues)
 
     def _split_commas(self, pieces, chunk_ids, sources):
-        """Apply the digit-comma rule to the pieces of `chunk_ids`.
+        """Apply the digit-comma rule to the ids in `pieces`.
+
+        `chunk_ids` are the ids of chunks from which `UnknownRuns.join` made
+        `pieces` and `sources`.
 
         Returns:
-            tuple of the ids of the parts, the place of each part in the table
-            or after it, and the index of each part's piece [P].
+            tuple of the ids of the parts, and the arguments `places` and
+            `sources` for `_offsets_of_parts`.
         """
         table, ids = self._commas, pieces.flat_values
         rows = tf.searchsorted(table.pieces, ids)
@@ -327,8 +330,8 @@ class _PieceOffsets:
             codes: int32 ragged [N, (C)], the characters of each text with a
                 blank at the end.
             pieces: int32 ragged [N, (pieces)].
-            starts, limits: int64 [P], offsets of pieces in bytes of all texts,
-                limits exclusive.
+            starts, limits: int64 [P], byte offsets of the pieces in all texts
+                together, limits exclusive.
             begins_chunk: bool [P], True for the first piece of a chunk, before
                 which SentencePiece adds a blank.
 

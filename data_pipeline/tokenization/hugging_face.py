@@ -78,8 +78,8 @@ def find_tokenizer_file(directory):
 def has_tokenizer(directory):
     """Whether a model directory has a tokenizer that we can read, bool.
 
-    Most BERTs have other tokenizers, such as WordPiece. We cannot read these
-    tokenizers, but we can read the models.
+    Most BERT models have other tokenizers, such as WordPiece. We can read these
+    models, but not their tokenizers.
 
     Args:
         directory: str or path.
@@ -108,10 +108,10 @@ def read_tokenizer(directory, lowercase=None, verify=True):
     `do_lower_case` in `tokenizer_config.json`, the normalizer in Hugging Face's
     `tokenizer.json`.
 
-    Accents are kept if the model file or `keep_accents` in
-    `tokenizer_config.json` has this setting, or if the normalizer in Hugging
-    Face's `tokenizer.json` has no StripAccents. A warning lists settings of
-    Hugging Face that the released preprocessing lacks.
+    Accents are kept if the SentencePiece model has the setting to keep them, if
+    `keep_accents` in `tokenizer_config.json` is true, or if the normalizer in
+    Hugging Face's `tokenizer.json` has no StripAccents. A warning lists
+    settings of Hugging Face that the released preprocessing lacks.
 
     Args:
         directory: str or path.
@@ -174,8 +174,8 @@ def find_tokenizer(path, lowercase=False):
 
     Args:
         path: str or path.
-        lowercase: bool. With False (default), the setting in the files of a
-            directory is used.
+        lowercase: bool, whether to lowercase texts. If False (default) and
+            `path` is a directory, the setting in its files is used.
 
     Returns:
         Tokenizer.
@@ -198,7 +198,8 @@ def check_tokenizer(directory, tokenizer):
         tokenizer: Tokenizer of the records.
 
     Raises:
-        ValueError: the vocabulary, the accents or the case differ.
+        ValueError: the vocabulary or the setting for accents or lower case
+            differs.
     """
     directory = as_model_path(directory)
     file = find_tokenizer_file(directory)
@@ -253,7 +254,7 @@ def write_tokenizer(tokenizer, directory):
 
     Write `spiece.model`, `tokenizer_config.json` and `tokenizer.json`, each
     atomically, and add their digests to `SHA256SUMS`. `read_tokenizer` gives
-    the same ids from any of these files.
+    the same ids from `spiece.model` and from `tokenizer.json`.
 
     Args:
         tokenizer: Tokenizer.

@@ -139,7 +139,7 @@ def is_damaged(model_proto):
 
 
 def refusal(error):
-    """Describe why SentencePiece refuses a model, without source lines.
+    """Describe why SentencePiece refuses a model, without C++ source lines.
 
     Args:
         error: RuntimeError of SentencePiece.

@@ -72,7 +72,7 @@ class Layout:
         return "right" if self.class_first else usual
 
     def fillers(self, pad_side):
-        """Return the values of features in padding, dict of feature names."""
+        """Return a dict of feature names to their values at padding."""
         segment = self.padding_segments[pad_side]
         return {"token_ids": PADDING_ID, "segment_ids": segment}
 

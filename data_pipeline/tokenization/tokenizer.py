@@ -248,7 +248,7 @@ class Tokenizer:
         such as U+2026, to several characters. A piece inside such a character
         has the span of the character. A piece that begins before such a
         character and ends inside it has a span that ends before the character.
-        Begins and ends never decrease.
+        From piece to piece, begins and ends never decrease.
 
         Args:
             text: str.
@@ -355,8 +355,9 @@ class Tokenizer:
     def _blank_place(self, text, begin, last_begin, last_place):
         """Find the position of a blank, directly after the preceding text.
 
-        `begin` is the end of the blank. `last_begin` and `last_place` belong to
-        the blank before; the text before `last_begin` is not read again.
+        `begin` is the begin of the blank's span in SentencePiece. `last_begin`
+        is the `begin` of the blank before, and `last_place` its position. The
+        text before `last_begin` is not read again.
         """
         place = begin
         while place > last_begin and text[place - 1] in self._silent:

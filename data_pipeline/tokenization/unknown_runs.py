@@ -258,7 +258,7 @@ def _rules(charsmap):
 
 
 def _kinds(known, rules):
-    """Return a dict of codes of characters to kinds; others are unknown."""
+    """Return a dict of character codes to kinds; other codes are `_UNKNOWN`."""
 
     def kind(text):
         if not text:

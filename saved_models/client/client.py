@@ -51,15 +51,15 @@ def connect(
             "/versions/N", or "grpc://HOST:8500" for gRPC. With TLS, https:// or
             grpcs://.
         name: str, name of the model; only for gRPC.
-        timeout: float, maximum seconds for an answer, with all retries.
+        timeout: float, maximum seconds for an answer, including all retries.
         retries: int, maximum number of further attempts if the server refuses
             connections or reports that it is unavailable. Default None: retry
             until `timeout`.
         ca_file: str or path of a PEM file with the certificates of trusted
             authorities. Default None: the system's certificates; for grpcs://,
             gRPC's own.
-        headers: dict of str to str, headers of each request, such as
-            {"authorization": "Bearer ..."}; with gRPC, metadata. Default None.
+        headers: dict of str to str, headers of each request (with gRPC, its
+            metadata), such as {"authorization": "Bearer ..."}. Default None.
         max_reply_bytes: int, maximum size of a reply. Default 256 MiB.
 
     Returns:

@@ -52,7 +52,7 @@ def load_saved_model(path, trust=False):
 
     Raises:
         ValueError: if the SavedModel cannot be loaded, or `trust` is False and
-            it has operations that exports of this package do not have.
+            the SavedModel has operations that exports of this package lack.
     """
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  registers SentencePiece's ops

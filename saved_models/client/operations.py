@@ -182,12 +182,12 @@ def _named_functions(node):
 
 
 def _names(functions, objects):
-    """Find the names that TensorFlow looks up, set of str.
+    """List the names to compare with `ALLOWED`, set of str.
 
-    The result contains the names of all operations. It contains only those
-    attributes and classes that exports do not use. An operation with the name
-    of a function is included, because TensorFlow calls the function by another
-    name.
+    The set contains the names of all operations. Attributes and classes of
+    objects are in the set only if exports do not use them. An operation can
+    have the name of a function in the SavedModel. Its name is in the set too,
+    because TensorFlow calls the function by another name.
     """
     nodes = [node for function in functions for node in function.node_def]
     found = {node.op for node in nodes}

@@ -30,12 +30,12 @@ def read_lines_or_table(file, columns=None):
         file: str, path of texts in UTF-8, one per line; or of a table in .csv,
             .tsv, .jsonl or another format of `finetune`, which may be in an
             archive.
-        columns: str, names of columns such as "text=review", or None. Other
-            columns without a usual name are guessed.
+        columns: str, names of columns such as "text=review", or None. A column
+            that is not given and has no usual name is guessed.
 
     Returns:
-        (texts, guessed): list of str, and a dict from role to column name for
-        the guessed columns.
+        (texts, guessed): list of str, and a dict from role, such as "text", to
+        the name of the guessed column.
 
     Raises:
         ValueError: if the file is broken, or `columns` do not fit it.

@@ -1,8 +1,8 @@
 """Base classes of the signatures of models and tasks.
 
 `SIGNATURES` in `__init__.py` of this folder maps each model class to its
-signatures. They are in the files `texts`, `choices`, `tokens`, `questions`,
-`seq2seq`, `embedding`, and `fill_in` with `generate`.
+subclass of `ModelSignatures`. The subclasses are in `texts.py`, `choices.py`,
+`tokens.py`, `questions.py`, `seq2seq.py`, `embedding.py` and `fill_in.py`.
 
 Shapes: N rows of a request, R sequences, T tokens.
 """
@@ -246,8 +246,9 @@ class ModelSignatures(tf.Module):
     def _batches(self):
         """Numbers of rows in the warm-up requests.
 
-        Without XLA the only number is 1. With XLA all numbers of rows are
-        needed, because XLA compiles each number separately.
+        Without XLA the only number is 1. With XLA the numbers are `max_batch`
+        and all smaller powers of two, because XLA compiles for each number of
+        rows separately.
         """
         batches = [1]
         if self._settings.jit_compile:
@@ -267,7 +268,8 @@ class ModelSignatures(tf.Module):
             filled: str, name of the input whose text fills a bucket. All other
                 inputs are empty.
             num_symbols: int, number of tokens that the signature adds.
-            begin: list of str, words of one token at the beginning of `filled`.
+            begin: list of str, words of one token each, with which `filled`
+                begins.
 
         Returns:
             list of dicts from input name to array.

@@ -217,7 +217,8 @@ class RankerSignatures(_ManySignatures):
             documents: string [N, O], "" for no document.
 
         Returns:
-            dict: `scores` float32 [N, O], `order` int32 [N, O].
+            dict: `scores` float32 [N, O]; `order` int32 [N, O], the indices of
+            the documents, best first.
         """
         documents, query = same_rows(documents=documents, query=query)
         x = {"query": query, "documents": documents}

@@ -154,7 +154,8 @@ class EmbeddingSignatures(ModelSignatures):
 
         Returns:
             dict as for `embed`, with `memories` and `memory_mask` for the next
-            segment, and `dropped_tokens` int32 [N].
+            segment, and `dropped_tokens` int32 [N], the number of tokens of a
+            text beyond `sequence_length`.
         """
         ids = self._tokenizer(text)
         kept = ids[:, : self._settings.sequence_length]
@@ -228,12 +229,12 @@ class EmbeddingSignatures(ModelSignatures):
         return self._run(self.forward, features, ["embeddings"])
 
     def _text_features(self, ids):
-        """Make features of ragged ids with symbols, in the model's layout."""
+        """Add [SEP] and [CLS] to ragged ids, and make the model's features."""
         length = self._settings.sequence_length
         return self._padded(with_ends(ids, length, self._layout), minimum=2)
 
     def _padded(self, ids, minimum=1):
-        """Make features of ragged ids; refuse too many before padding."""
+        """Make features of ragged ids; first refuse too many tokens."""
         check = self._check_tokens(ids.nrows(), ids.bounding_shape(axis=1))
         with tf.control_dependencies([check]):
             ids = tf.identity(ids)
@@ -279,7 +280,7 @@ def padded(ids, minimum=1, layout=LAYOUTS["xlnet"]):
 
 
 def with_ends(ids, sequence_length, layout=LAYOUTS["xlnet"]):
-    """Add [SEP] and [CLS] to ragged ids, at most `sequence_length` tokens."""
+    """Cut ragged ids and add [SEP] and [CLS]: at most `sequence_length` ids."""
     ids = ids[:, : sequence_length - 2]
     parts = [ids, _symbols(ids, SEP_ID)]
     parts.insert(0 if layout.class_first else 2, _symbols(ids, CLS_ID))

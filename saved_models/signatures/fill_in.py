@@ -49,8 +49,9 @@ class PretrainerSignatures(EmbeddingSignatures):
         settings: ExportSettings.
 
     Raises:
-        ValueError: if `num_candidates` is above the number of tokens, or the
-            settings have `generation` and the model cannot generate.
+        ValueError: if the vocabulary has fewer pieces of text than
+            `num_candidates`, or the settings have `generation` and the model
+            cannot generate.
     """
 
     def __init__(self, model, tokenizer, settings):

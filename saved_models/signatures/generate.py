@@ -227,8 +227,8 @@ class GenerateSignature(tf.Module):
     def _continue(self, features):
         """Generate tokens [N, R, S] for a batch, with log-probabilities.
 
-        A beam has one log-probability for all its tokens, [N, R]. In other
-        texts each token has a log-probability, [N, R, S].
+        With beam search each text has one log-probability, [N, R]. Otherwise
+        each token has a log-probability, [N, R, S].
         """
         settings, decoder = self._settings, self._decoder
         steps = settings.max_new_tokens

@@ -20,7 +20,7 @@ class Seq2SeqSignatures(ModelSignatures):
         model: XLNetSeq2Seq.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings. `sequence_length` includes a source and its
-            target, and `generation` replaces the task's settings.
+            target. `generation` replaces the task's generation settings.
     """
 
     def __init__(self, model, tokenizer, settings):

@@ -312,7 +312,7 @@ class ForwardPass:
 
 
 def _rows_at_once(num_tokens):
-    """Most rows with at most 4096 tokens, a power of two, at least 1."""
+    """Number of rows with at most 4096 tokens: a power of two, at least 1."""
     rows = _TOKENS_AT_ONCE // tf.maximum(num_tokens, 1)
     return next_power_of_two(rows // 2 + 1)
 

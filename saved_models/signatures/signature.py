@@ -54,9 +54,9 @@ class Signature:
         inputs: dict from input name to tf.TensorSpec.
         summary: str, one sentence about the function's results.
         meaning: dict from the name of each input and output to a line about it.
-        examples: list of requests, dicts from input name to NumPy array, one
-            for each bucket. All requests warm up a server; the model card shows
-            the first.
+        examples: list of requests, at least one for each bucket. A request is a
+            dict from input name to NumPy array. All requests warm up a server;
+            the model card shows the first request.
 
     Raises:
         ValueError: if TensorFlow Serving does not support a name.

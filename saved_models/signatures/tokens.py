@@ -53,7 +53,7 @@ def count_words(text):
 
 
 class TaggerSignatures(TaskSignatures):
-    """Signatures of token classification; a word has its first piece's tag.
+    """Signatures of token classification; a word gets its first piece's tag.
 
     Args:
         model: XLNetTokenClassifier.
@@ -94,8 +94,9 @@ class TaggerSignatures(TaskSignatures):
             text: string [N], with spaces between words.
 
         Returns:
-            dict of `words` and `tags` string [N, W], `scores` float32 [N, W]
-            and `count` int32 [N].
+            dict of `words` and `tags` string [N, W]; `scores` float32 [N, W],
+            the probabilities of the tags; and `count` int32 [N], the numbers of
+            words.
         """
         # Replace bytes that are not UTF-8 by U+FFFD.
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")

@@ -255,7 +255,7 @@ def _check_kind(values):
 
 
 def _translate_values(fields, values, model_type):
-    """Convert values of other formats to ours, in `fields` itself."""
+    """Convert values of other formats to ours; change `fields` in place."""
     # Hugging Face's "gelu" is the erf form.
     if fields.get("activation") in TANH_GELUS:
         fields.update(activation="gelu", gelu="tanh")

@@ -1,7 +1,7 @@
 """Base class of the configs, with named sizes, and the reader of their files.
 
 A config is one frozen object that defines a model's whole computation. The
-fields of a config are settings (`data_pipeline.base.settings`).
+fields of a config are made and checked by `data_pipeline.base.settings`.
 """
 
 import dataclasses
@@ -227,7 +227,7 @@ def list_names(values):
 
 
 def check_sizes(fields, names, kind):
-    """Refuse a dict without one of the required sizes.
+    """Refuse a dict that lacks a required size.
 
     Args:
         fields: dict of the fields, by our names.

@@ -33,9 +33,10 @@ class Filling:
         parts: list of str, the text in each blank.
         token_ids: list of int, the tokens of all blanks.
         log_probability: float, natural logarithm of the joint probability of
-            all tokens in `order`.
+            all filled tokens, predicted in the order `order`.
         num_tokens: int, number of tokens in all blanks.
-        order: list of int, the indices of the tokens in the order of filling.
+        order: list of int, indices into `token_ids`, in the order in which the
+            model filled the tokens.
     """
 
     text: str
@@ -47,7 +48,7 @@ class Filling:
 
     @property
     def score(self):
-        """Mean log-probability per token."""
+        """Mean log-probability per filled token."""
         return self.log_probability / self.num_tokens
 
 
@@ -95,7 +96,7 @@ class Filler:
         """Find fillings of a text, best first.
 
         Args:
-            text: str, with blanks.
+            text: str, with blanks; see `parse`.
             num_beams: int, number of beams.
             max_blank_tokens: int, maximum number of tokens in a blank.
 
@@ -131,7 +132,7 @@ class Filler:
         return [self._filling(parts, lengths, blanks, beam) for beam in beams]
 
     def _tokens(self, parts, lengths):
-        """Encode a text with `<mask>` in its blanks; find their positions."""
+        """Encode a text with `<mask>` tokens as blanks; find the positions."""
         ids, blanks = [], []
         for number, part in enumerate(parts):
             if number:

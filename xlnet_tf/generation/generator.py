@@ -89,7 +89,7 @@ class TextGenerator:
 
     Raises:
         ValueError: if the model cannot generate, `segment_length` is given for
-            a model without memory, or the backend has no beam search.
+            a model without memory, or `num_beams` is above 1 on JAX.
 
     Attributes:
         model, tokenizer, settings: the arguments.
@@ -231,7 +231,7 @@ class TextGenerator:
             yield whole[len(shown) :]
 
     def _certain(self, text):
-        """Cut the end of a text that later tokens can change."""
+        """Cut off the end of a text if later tokens can still change it."""
         # Later tokens may complete the last character, or a stop string.
         text = text.rstrip("\N{REPLACEMENT CHARACTER}")
         begun = [
@@ -281,7 +281,7 @@ class TextGenerator:
                 return
 
     def _batch(self, prompts):
-        """Make features and history of prompts, padded on the left."""
+        """Make features and token history of prompts, padded on the left."""
         longest = common_length(max(map(len, prompts)))
         if self._segment_length:
             size = self._segment_length
@@ -413,7 +413,7 @@ _KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def kept(cls, model, tokenizer, *arguments):
-    """Make an object with compiled functions of a model, or reuse it.
+    """Make an object with compiled functions, or reuse an earlier object.
 
     Args:
         cls: class; its constructor has the arguments (model, tokenizer,

@@ -26,9 +26,9 @@ class TextScore:
     """Log-probability of a text under a model.
 
     Attributes:
-        log_probability: float, natural logarithm of the joint probability of
-            all targets, averaged over the orders.
-        log_probabilities: list of float, one value for each order.
+        log_probability: float, mean of `log_probabilities`.
+        log_probabilities: list of float, natural logarithm of the joint
+            probability of all targets, one value for each order.
         num_tokens: int, number of targets.
     """
 
@@ -67,8 +67,8 @@ class Scorer:
         Args:
             texts: list of N str.
             orders: list of functions, one for each order. A function has the
-                arguments (index of the text, P), and returns the step of each
-                target, int array [P].
+                arguments (index of the text, P), and returns an int array [P]:
+                for each target, the step at which the model predicts it.
             spans: list of N lists of (begin, end), the character ranges of the
                 targets; or None: all tokens are targets.
             batch_size: int, number of rows per batch.
@@ -160,12 +160,12 @@ class Scorer:
 
 
 def make_orders(objective, order, num_orders, seed):
-    """Make the orders of targets from the name of an order.
+    """Make the orders in which a model predicts the targets of texts.
 
     Args:
         objective: Objective of the model.
-        order: str, one of `ORDERS`; or the step of each target, as a list, or
-            as a function of the number of targets that returns a list.
+        order: str, one of `ORDERS`; or a list with the step of each target; or
+            a function from the number of targets to this list.
         num_orders: int, number of random orders.
         seed: int, seed of the random orders.
 
@@ -230,7 +230,7 @@ def _tensors(batch):
 
 
 class Sequences:
-    """Encoder of texts, one text per sequence, in the layout of a model.
+    """Encoder of texts, one per sequence, with special tokens and padding.
 
     If the model attends to both sides of a target, `<sep>` and `<cls>` are
     appended as in pretraining, because they mark the text's end. For a causal
@@ -291,7 +291,7 @@ class Sequences:
             (features, begins). The features are a dict of int32 arrays [B, T],
             `token_ids`, `segment_ids` and `padding_mask`; for a model with
             `reverse_half_batch` also `is_reversed` [B]. The begins are a list
-            of B ints.
+            of B ints, the column of each text's first token.
 
         Raises:
             ValueError: if a text has more tokens than the model has positions.

@@ -1,6 +1,6 @@
 """Search for the next tokens: greedy search, sampling and beam search.
 
-This file contains the rules that change logits, such as `no_repeat_ngram`, the
+This file contains the rules that change logits (such as `no_repeat_ngram`), the
 choice of one token, and the loop of greedy search and sampling. Beam search
 uses Model Garden's `SequenceBeamSearch`, which needs TensorFlow.
 
@@ -76,7 +76,7 @@ def _any_token(history, chosen, num_rows, vocabulary_size):
 
 
 def _completes_ngram(history, seen, length, size):
-    """Mark places that follow a copy of the last n - 1 tokens, bool [N, W]."""
+    """Mark places after a copy of the last `size` - 1 tokens, bool [N, W]."""
     width = ops.shape(history)[1]
     matches = seen & (ops.arange(width, dtype="int32") >= size - 1)
     for back in range(1, size):

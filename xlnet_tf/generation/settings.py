@@ -54,8 +54,8 @@ class GenerationSettings(settings.Settings):
         max_prompt_tokens: int, maximum number of tokens in a prompt; longer
             prompts are refused. Default 4096.
         segment_length: int, number of prompt tokens read at a time. The
-            memories contain the last `memory_length` earlier tokens. Default
-            None: all tokens at a time.
+            memories then contain the states of the last `memory_length` earlier
+            tokens. Default None: all tokens at once.
         batch_size: int, number of prompts per batch. Default 8.
 
     Raises:

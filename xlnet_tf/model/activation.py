@@ -1,8 +1,9 @@
 """GELU with a gradient that needs only the inputs.
 
-Automatic differentiation keeps several tensors of the feed-forward's size. It
-also rounds each factor of the gradient to bfloat16, which takes a CPU longer
-than the whole computation in float32.
+Automatic differentiation of the GELU would keep several tensors of the size of
+the inputs. For bfloat16 inputs it would also round each factor of the gradient
+to bfloat16. On a CPU the rounding takes longer than the whole computation in
+float32.
 """
 
 import math

@@ -49,7 +49,7 @@ class AttentionContext:
 
     Attributes:
         distances: EncodedDistances.
-        rules: AttentionRules, without dropout.
+        rules: AttentionRules. Each layer adds `dropout` and `seed`.
         kernel: str, name of the attention kernel. Default "auto".
         observe: function, called with each layer's attention weights
             [B, N, Q, K]; or None (default).
@@ -145,10 +145,11 @@ def attention_context(
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class AttentionBiases(keras.layers.Layer):
-    """Bias vectors u, v and b, added to the query for each kind of score.
+    """Bias vectors u, v and b of the content, position and segment scores.
 
-    With `untie_biases` in the config every layer has its own biases; otherwise
-    all layers share them.
+    Each vector is added to the query before the query is multiplied by the
+    keys, the distances or the segment encodings. With `untie_biases` in the
+    config every layer has its own biases; otherwise all layers share them.
 
     Args:
         num_heads: int, N.
@@ -215,8 +216,8 @@ class RelativeAttention(keras.layers.Layer):
 
     Returns:
         float tensor of shape [B, Q, D], before dropout and the residual. A row
-        that may attend to no key gets zeros. In the released code it gets the
-        average over the masked keys.
+        that may attend to no key gets zeros. In the released code the row gets
+        the average of the values of all keys.
 
     Source: `rel_attn_core`, `rel_multihead_attn` and `two_stream_rel_attn`.
     """

@@ -71,14 +71,16 @@ class XLNetBackbone(Backbone):
                 masks.
         training: bool, whether dropout is applied.
         streams: "both" (default), or "query" to omit `content` from the
-            outputs. The last layer then computes only the rows of the targets.
+            outputs. With "query" the last layer computes only the rows of the
+            targets.
         layer_inputs: bool, whether to return the input of each layer instead of
             the memories. Generation needs these inputs. Default False.
         attention_weights: bool, whether to return the attention probabilities
             too. The layers are then not recomputed. Default False.
         first_half_length: int, length of a prefix whose content rows and
-            targets cannot attend to the tokens after the prefix, as in records
-            with a reused half. Unused distances are then not projected.
+            targets cannot attend to the tokens after the prefix, as in
+            pretraining with `reuse_length`. Unused distances are then not
+            projected.
             "memory_efficient", and "fused" on a GPU, skip the masked scores.
             Outputs are wrong if a mask lets these rows attend to tokens after
             the prefix. Default 0: there is no such prefix.

@@ -39,7 +39,7 @@ class Backbone(Preset, BaseModel):
         kept_widths: two ints, the numbers of vectors of width `hidden_dim` and
             of width `intermediate_dim` that a layer keeps per row for the
             gradient.
-        config: config of the model, a `config_class`.
+        config: config of the model, an instance of `config_class`.
         seed: int or None, seed of `seed_generator`.
         rematerialize: bool, whether layers are recomputed for the gradient.
         attention_kernel: str, name of the attention kernel.
@@ -136,8 +136,8 @@ class Backbone(Preset, BaseModel):
         """Separate the config from a constructor's other arguments.
 
         Args:
-            config: a `config_class`, or None if `kwargs` has the fields of the
-                config.
+            config: instance of `config_class`, or None if `kwargs` has the
+                fields of the config.
             kwargs: dict.
 
         Returns:
@@ -170,7 +170,7 @@ class Backbone(Preset, BaseModel):
         return super().predict(self.checked(x), *args, **kwargs)
 
     def predict_on_batch(self, x):
-        """Check the features, see `keras.Model.predict_on_batch`."""
+        """Check features and predict, see `keras.Model.predict_on_batch`."""
         return super().predict_on_batch(self.checked(x))
 
     @property
@@ -203,17 +203,17 @@ class Backbone(Preset, BaseModel):
         return seed_of_replica(self.seed_generator.next())
 
     def run_blocks(self, run, rows, seed, others, keep=None, observed=False):
-        """Run all blocks in order; with `rematerialize`, recompute them.
+        """Run all blocks in order; recompute them if `rematerialize` is True.
 
         Args:
             run: function of (block, seeds of the block, rows, *other inputs of
                 the block) that returns the block's output rows.
             rows: float tensor of shape [B, Q, D], the embeddings.
             seed: int tensor of shape [2], or None for no dropout.
-            others: L lists of tensors, the other inputs of each block, with
-                gradients.
-            keep: function of (rows, *other inputs) of each block, whose results
-                are collected; or None (default).
+            others: L lists of tensors, the inputs of each block besides its
+                rows. Gradients flow to these tensors.
+            keep: function of (rows, *other inputs), called once for each block
+                with its inputs; or None (default).
             observed: bool, whether `run` also passes inner results, such as
                 attention weights, to a function. The blocks are then not
                 recomputed. Default False.
@@ -245,9 +245,9 @@ class Backbone(Preset, BaseModel):
         """Estimate the bytes of activations that a training step keeps.
 
         The estimate covers the activations of all layers, and the attention
-        scores and probabilities of one layer. With recomputation, a layer's
-        inputs take the place of its activations. The estimate does not cover
-        weights, gradients of weights, the optimizer or logits.
+        scores and probabilities of one layer. With recomputation it covers the
+        inputs of all layers and the activations of one layer. The estimate does
+        not cover weights, gradients of weights, the optimizer or logits.
 
         Args:
             batch_size, num_tokens, num_targets: ints, B, T and P. `num_targets`

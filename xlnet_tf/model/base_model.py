@@ -1,4 +1,4 @@
-"""Base class of all models, backbones and tasks: a keras.Model.
+"""Base class of the backbones and the tasks, a keras.Model.
 
 Shapes: B batch, T tokens.
 """
@@ -119,7 +119,8 @@ class BaseModel(keras.Model):
         of a surrounding `keras.RematScope`; see `leave_scope`.
 
         Returns:
-            bool, whether a surrounding `keras.RematScope` recomputes the model.
+            bool, whether a surrounding `keras.RematScope` asks to recompute
+            the model.
         """
         if not self.trainable:
             set_trainable(self, False)
@@ -208,7 +209,7 @@ class BaseModel(keras.Model):
         enable_lora(backbone, rank, target_layer_names, alpha)
 
     def save_lora_weights(self, filepath: str | os.PathLike) -> None:
-        """Write the LoRA adapters to a file, with the head of a task.
+        """Write the LoRA adapters, and the head of a task, to a file.
 
         Args:
             filepath: str or path, ending in ".lora.h5".

@@ -15,8 +15,9 @@ from xlnet_tf.weights.lora.layers import AdaptableDense
 class PostNormBlock(keras.layers.Layer):
     """Transformer layer: attention, then a feed-forward, each with post-norm.
 
-    A residual and a layer norm follow the attention and the feed-forward. The
-    `call` of a subclass computes the attention and returns `finish(...)`.
+    After the attention, and again after the feed-forward, the residual is added
+    and a layer norm is applied. The `call` of a subclass computes the attention
+    and returns `finish(...)`.
 
     Args:
         config: XLNetConfig or BertConfig.
@@ -78,7 +79,7 @@ class PostNormBlock(keras.layers.Layer):
                 attention.
             seeds: int tensor of shape [4, 2], the layer's seeds from
                 `seeds_of_layers`, or None (default) for no dropout. The first
-                seed is for the attention.
+                seed, for the attention probabilities, is not used here.
 
         Returns:
             float tensor of shape [B, Q, D], the output of the layer.

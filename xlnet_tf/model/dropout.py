@@ -154,12 +154,12 @@ def random_bits(shape, seed):
 def hash_rows(lengths, seeds, mix=None):
     """Hash the row numbers of one or more masks with the masks' seeds.
 
-    A row is the last axis of a mask. A row's number is its index among all rows
-    of the mask, in row-major order.
+    A row has the elements along the last axis of a mask. A row's number is its
+    index among all rows of the mask, in row-major order.
 
     Args:
-        lengths: sequence of ints or scalar tensors, the lengths of the other
-            axes.
+        lengths: sequence of ints or scalar tensors, the lengths of a mask's
+            axes before the last axis.
         seeds: int tensor of shape [..., 2], a seed from `fold_in` for each
             mask.
         mix: function made by `_mixer`. Default: a new function.
@@ -191,12 +191,12 @@ def _bits_of_rows(rows, width, mix):
 
 
 def keep_mask_of_rows(rows, width, rate, mix=None):
-    """Draw the first columns of some or all rows of a dropout mask.
+    """Draw the first W columns of some or all rows of a dropout mask.
 
     Args:
         rows: uint32 tensor of shape [..., 1], hashes of the rows, see
             `hash_rows`.
-        width: int or scalar tensor, W, number of columns.
+        width: int or scalar tensor, W.
         rate: float in [0, 1), the share that is dropped.
         mix: function made by `_mixer`. Default: a new function.
 

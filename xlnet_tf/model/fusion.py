@@ -21,7 +21,8 @@ _LEFT_OUT = frozenset(
 def without_products(function):
     """Make XLA compile a function's operations except its matrix products.
 
-    The function marks each operation for XLA. A SavedModel keeps the marks.
+    The returned function marks the operations that XLA compiles. A SavedModel
+    keeps the marks.
 
     Args:
         function: function that `tf.function` will trace.

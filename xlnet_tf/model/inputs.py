@@ -1,4 +1,4 @@
-"""Checks and types of the input features of the backbones.
+"""Checks and type conversions of the input features of the backbones.
 
 Shapes: B batch, T tokens, P targets.
 """
@@ -100,13 +100,13 @@ def check_features(features, config):
         config: XLNetConfig.
 
     Returns:
-        dict of the features that are not None. It contains `is_reversed` if the
-        config has `reverse_half_batch`.
+        dict of the features that are not None. If the config has
+        `reverse_half_batch`, the dict always contains `is_reversed`.
 
     Raises:
-        ValueError: if features are missing, misspelt, given in two forms, or do
-            not fit the config. Also if the config has `reverse_half_batch` and
-            the number of rows is odd.
+        ValueError: if features are missing, misspelt, given in two forms (such
+            as `perm_mask` and `factorization_rank`), or do not fit the config.
+            Also if `is_reversed` must be made for an odd number of rows.
     """
     features = given_features(features)
     refuse_features(features, "XLNetBackbone", _NOT_OF_XLNET)
@@ -218,14 +218,14 @@ def check_shape(name, value, axes, expected):
 
 
 def refuse_arguments(names):
-    """Refuse call arguments that are features or Hugging Face's names.
+    """Refuse call arguments named as features or as in Hugging Face.
 
     Args:
         names: iterable of str, names of the arguments of the call.
 
     Raises:
-        TypeError: if an argument has Hugging Face's name, or the name of a
-            feature.
+        TypeError: if an argument has the name of a feature, or Hugging Face's
+            name of a feature or an argument.
     """
     for name in names:
         if name in _ARGUMENTS_OF_OTHERS:
@@ -251,7 +251,7 @@ def refuse_features(features, backbone, reasons):
         reasons: dict from the name of a feature to the reason for its refusal.
 
     Raises:
-        ValueError: if `features` has one of these features.
+        ValueError: if `features` has a feature that is in `reasons`.
     """
     for name, reason in reasons.items():
         if name in features:
@@ -318,8 +318,9 @@ def check_values(features, config, of_tasks):
     """Refuse features with wrong types, shapes or values.
 
     Values are checked only if they are known, as in an eager call. The check
-    runs before Keras converts the features to tensors: JAX cuts integers to 32
-    bits, and Keras' errors do not explain lists or unequal numbers of rows.
+    runs before Keras converts the features to tensors, because JAX then cuts
+    integers to 32 bits, and because Keras' errors do not explain lists or
+    unequal numbers of rows.
 
     Args:
         features: dict of a model's features, or `token_ids` alone.
@@ -372,8 +373,8 @@ def check_data_set(data, config, of_tasks):
     """Add a check to a data set: integers out of their range raise an error.
 
     The check is part of the data set, because a compiled step cannot raise
-    errors. Without the check the step would cut the integer to 32 bits, and XLA
-    would read the embedding of another token.
+    errors. Without the check the step would cut a large integer to 32 bits, and
+    XLA would read the embedding of another token.
 
     Args:
         data: tf.data.Dataset of features, or of tuples whose first part is the

@@ -59,9 +59,9 @@ def permutation_masks(factorization_rank, target_positions=None):
 def pseudo_masks(factorization_rank, is_pseudo):
     """Make the mask of pseudo-masked language modelling, for all steps at once.
 
-    A pseudo token [P] takes the place of each predicted token. The predicted
-    token itself is appended to the sequence and is visible to later steps. The
-    pseudo token and the predicted token have the same rank. Row i may attend to
+    For each predicted token, a pseudo token [P] and the predicted token itself
+    are appended to the sequence, both with the rank of the predicted token. The
+    row of [P] predicts the token. Row i may attend to
 
     - an ordinary token of an earlier step;
     - an ordinary token of the same step, unless row i is a pseudo token;

@@ -89,7 +89,8 @@ class StatefulMemory(keras.layers.Layer):
         hidden_dim: int, D.
         batch_size: int, B, number of rows of one replica.
         mask_unwritten: bool, whether to mask unwritten memory. If True, a row
-            whose feature `is_continuation` is False attends to no memory.
+            that does not continue the text of the previous batch (the feature
+            `is_continuation` is False) attends to no memory.
             Default False: as in the released code, no memory is masked.
 
     Raises:

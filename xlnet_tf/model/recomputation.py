@@ -18,7 +18,8 @@ def leave_scope(model):
 
     In that scope Keras would recompute each layer separately. The TensorFlow
     function that Keras uses for this accepts no keyword arguments in a graph.
-    Inside a call of `rematerialized` it computes no gradients of weights.
+    Inside a call of `rematerialized` that function computes no gradients of
+    weights.
 
     COMPATIBILITY: `_remat_mode` of a layer of Keras 3 is undocumented.
 
@@ -43,9 +44,9 @@ def leave_scope(model):
 def rematerialized(function, layer, inputs):
     """Call a function of a layer, and recompute it in the backward pass.
 
-    Only the inputs of the call are kept for the backward pass. `keras.remat` on
-    JAX refuses layers whose custom gradient closes over earlier values, such as
-    attention.
+    Only the inputs of the call are kept for the backward pass. `keras.remat`
+    cannot be used here: on JAX it refuses layers whose custom gradient closes
+    over earlier values, such as attention.
 
     Args:
         function: function of tensors that returns one tensor. It may use the

@@ -1,4 +1,4 @@
-"""Relative position encoding: sinusoids of the distances of row and key.
+"""Relative position encoding: sinusoids of distances from row to key.
 
 Transformer-XL replaces absolute positions by R, a table of sinusoids. R is
 indexed by the distance i - j from row i to key j
@@ -30,8 +30,8 @@ def relative_position_encoding(
     Args:
         num_tokens: int, T.
         num_keys: int, K = M + T.
-        hidden_dim: int, D, even. The first half holds sines, the second
-            cosines.
+        hidden_dim: int, D, even. The first half of a row holds sines, the
+            second half cosines.
         clamp_length: int, limit of distances in both directions. 0 (default)
             means no limit.
         is_reversed: bool, whether the text is read backwards. All distances

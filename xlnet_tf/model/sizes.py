@@ -4,7 +4,7 @@ from keras import ops
 
 
 def sizes_of(tensor):
-    """Return the shape of a tensor, as ints if they are known.
+    """Return the sizes of a tensor's axes, as ints if they are known.
 
     `keras.ops.shape` makes a TensorFlow operation even if every size is known,
     and each operation takes time to trace and to compile.

@@ -25,7 +25,7 @@ class GeneratingModel:
         The keys and values of earlier tokens are kept, so that each layer
         computes only one row for a new token. `Objective.next_token` names the
         row that predicts the next token. The first call compiles the model, and
-        so does each call with other settings.
+        so does the first call with other settings.
 
         Args:
             inputs: str or list of str, the prompts.
@@ -86,8 +86,9 @@ class GeneratingModel:
     ):
         """Compute the log-probabilities of texts, token by token in an order.
 
-        A model trained with permutations or pseudo masks predicts each target
-        from the given tokens and from the targets before it in the order. One
+        Targets are the tokens to score, see `spans`. A model trained with
+        permutations or pseudo masks predicts each target from all tokens that
+        are not targets, and from the targets before it in the order. One
         forward pass predicts all targets. A causal model supports only the
         order "forward" and does not predict the first token. A masked model
         supports only the order "independent".

@@ -37,9 +37,10 @@ class Objective:
     An objective holds only settings. Its layers and metrics are attributes of
     the `XLNetPretrainer` that it trains, so weights and files do not depend on
     the combination of objectives. If a pretrainer has several objectives, the
-    labels of the first objective define whether a batch is labelled. The sum of
-    the first objective's weights divides the losses of all objectives. Every
-    other objective scales the weights of its predictions to the same sum.
+    labels of the first objective define whether a batch is labelled. The losses
+    of all objectives are divided by the sum of the weights of the first
+    objective's predictions. Every other objective scales the weights of its own
+    predictions to the same sum.
 
     Attributes:
         name: str, name of the objective in `objectives.OBJECTIVES`.
@@ -48,9 +49,10 @@ class Objective:
             "both" if it also needs the output `content`.
         reads_query: bool, whether the objective uses the query stream. If no
             objective uses it, the mask embedding is not trained.
-        predictions: int, number of predictions for each target. `loss` is the
-            sum of their losses.
-        metric_names: tuple of str, names of the metrics of `loss_sums`.
+        predictions: int, number of predictions for each target. The loss of a
+            target is the sum of the losses of its predictions.
+        metric_names: tuple of str, names of the metrics that `loss_sums`
+            returns.
         layer_names: tuple of str, attributes of the model that hold the layers
             of `make_layers`.
         keras_metrics: dict from an attribute of the model to a name in
@@ -225,8 +227,8 @@ class TokenPrediction(Objective):
     def rows(self, outputs, batch):
         """Select the output rows that predict the targets.
 
-        Filling in blanks also calls this method. Its batch has
-        `target_positions` but no labels.
+        The method `fill` of a model also calls this method, with a batch that
+        has `target_positions` but no labels.
 
         Args:
             outputs: dict of the backbone's outputs.

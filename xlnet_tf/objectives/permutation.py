@@ -19,11 +19,11 @@ class Permutation(TokenPrediction):
     the labels of `TokenPrediction`. For the outputs see `TokenPrediction` too.
 
     `factorization_rank` can express any order. The ranks 0 to T - 1 express the
-    order of the text. With these ranks every row attends to the same tokens as
-    with `Causal`, and the content stream computes the same states. The
-    predictions still differ. Here the query row at the target's position
+    order of the text. With these ranks every content row attends to the same
+    tokens as with `Causal`, and the content stream computes the same states.
+    The predictions still differ. Here the query row at the target's position
     predicts the target. With `Causal` the content row before the target
-    predicts it.
+    predicts the target.
 
     Source: section 2.3 of https://arxiv.org/abs/1906.08237, `two_stream_loss`.
 

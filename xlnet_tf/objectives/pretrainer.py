@@ -40,10 +40,10 @@ class TokenLoss(keras.losses.Loss):
 class XLNetPretrainer(GeneratingModel, LanguageModelTask):
     """Model for pretraining: a backbone, a language model head and objectives.
 
-    The objectives define the loss, so compile the model with only an optimizer
-    for `fit`. A batch is one dict of features and labels. For memory between
-    the batches of `fit`, call `attach_memory` first. The inputs of `fill`,
-    `generate` and `score` are texts. The inputs of `predict` are features.
+    The objectives define the loss, so give `compile` only an optimizer. A batch
+    is one dict of features and labels. For memory between the batches of `fit`,
+    call `attach_memory` first. The inputs of `fill`, `generate` and `score` are
+    texts. The inputs of `predict` are features.
 
     Args:
         backbone: XLNetBackbone, or BertBackbone for objectives without a
@@ -74,7 +74,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
             token_loss: float32 [B, P], in nats, and other outputs of the
                 objectives, such as `token_correct` float32 [B, P].
             loss: float32 [], the weighted mean of the first objective's losses
-                plus the weighted means of the other objectives.
+                plus the weighted means of the other objectives' losses.
 
     Raises:
         ValueError: if an objective is unknown, if its weight is out of range,
@@ -214,7 +214,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         The objectives define the loss and the metrics.
 
         Args:
-            optimizer, kwargs: see `Task`.
+            optimizer, kwargs: see `Task.compile`.
             loss, loss_weights, metrics, weighted_metrics: must be left out.
 
         Raises:
@@ -282,7 +282,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
             objectives' losses times their factors, to be differentiated.
             `metrics` is a dict from `metric_names` to float32 scalars; its
             entry "loss" is the loss of the first objective alone. `weight` is a
-            float32 scalar that divides the loss and the metrics.
+            float32 scalar, the divisor of the loss and the metrics.
         """
         first = self.objectives[0]
         loss, metrics, weight = first.loss_sums(outputs, batch)

@@ -44,8 +44,9 @@ class PseudoMasked(TokenPrediction):
     encoded only once.
 
     The output `token_loss` [B, P] is the sum of `autoencoding_loss` and
-    `partially_autoregressive_loss`, in nats. `token_correct` is the mean over
-    both predictions. Without `target_blocks` the objective equals `Masked`.
+    `partially_autoregressive_loss`, in nats. `token_correct` is the share of a
+    target's predictions that are correct. Without `target_blocks` the objective
+    equals `Masked`.
 
     Args:
         losses: str, the losses to compute: "both" (default), "autoencoding" or

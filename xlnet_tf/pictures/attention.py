@@ -1,4 +1,4 @@
-"""Attention weights of a model over a text and its memory, and pictures.
+"""Attention weights of a model for a text and its memory, and their pictures.
 
 Shapes: T tokens, M tokens in memory, K = M + T keys, N heads, L layers.
 """
@@ -46,14 +46,14 @@ class Attention:
 def read_attention(
     model: Any, tokenizer: Any, text: str, memory_text: str | None = None
 ) -> Attention:
-    """Compute the attention weights of a text, optionally with an earlier text.
+    """Compute the attention weights of a text, with or without a memory.
 
     Args:
         model: a backbone, or a model with a backbone.
         tokenizer: data_pipeline Tokenizer.
         text: str.
-        memory_text: str, an earlier text, which the memory then contains
-            completely. Default None.
+        memory_text: str, the text before `text`. The memory contains all its
+            tokens. Default None: no memory.
 
     Returns:
         Attention.
@@ -149,7 +149,7 @@ def draw_distances(attention: Attention):
     Returns:
         matplotlib.figure.Figure. The distance is the row's position minus the
         key's position. The mean is over all heads, and over the rows that have
-        a key at the distance.
+        a key at this distance.
     """
     import matplotlib
     from matplotlib.figure import Figure

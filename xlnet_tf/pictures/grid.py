@@ -9,8 +9,8 @@ def draw_grid(axes, values, rows, columns, title, highest=1.0):
     Args:
         axes: matplotlib.axes.Axes.
         values: array [R, C], values of at least 0.
-        rows, columns: R and C strs, the names. They are shown as they are, even
-            if they look like formulas.
+        rows, columns: R and C strs, the names. They are shown unchanged, even
+            if they look like TeX formulas.
         title: str.
         highest: float, value of the darkest colour. Default 1.
     """

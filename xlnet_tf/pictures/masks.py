@@ -1,4 +1,4 @@
-"""Pictures of attention masks: of both streams, and of pseudo masks.
+"""Pictures of attention masks: of both streams, and of pseudo-masked models.
 
 The pictures show the masks that the models use.
 
@@ -120,7 +120,7 @@ def draw_pseudo_masks(pieces: Sequence[str], blocks: Sequence[Sequence[int]]):
 
     Returns:
         matplotlib.figure.Figure. Rows and columns are the text with [M] for
-        targets, then [P] and the token of every target.
+        targets, then, for each step, its targets with [P] and its targets.
 
     Raises:
         ValueError: if a position is outside the text, or occurs twice.

@@ -1,4 +1,6 @@
-"""Conversion of model outputs for windows to answers to questions.
+"""Conversion of model outputs to answers to questions about contexts.
+
+A long context is read in several windows, and each window has its own outputs.
 
 Shapes: R rows, one per window, n kept answers per question.
 """
@@ -51,12 +53,12 @@ def answer(
 def check_places(contexts, y):
     """Warn about answers without text, and answers at a wrong position.
 
-    An answer without text counts as no answer, and training skips an answer at
-    a wrong position. Only plain lists or arrays are checked.
+    An answer without text means that the question has no answer. Training skips
+    an answer at a wrong position. Only lists and NumPy arrays are checked.
 
     Args:
-        contexts: list with the context of each question, or an object that is
-            not checked.
+        contexts: list with the context of each question. Other types are
+            accepted, but not checked.
         y: dict with lists of "answer_start", int, in characters, and
             "answer_text", str.
 
@@ -145,7 +147,7 @@ def decode(
 
     Args:
         outputs: dict of arrays [R, ...], outputs of `XLNetQuestionAnswering`
-            without `start_positions`.
+            for features without `start_positions`.
         encoded: EncodedExamples, made by the preprocessor with
             `training=False`.
         examples: list of QuestionExample.

@@ -38,8 +38,8 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         y, sample_weight: returned unchanged.
 
     Returns:
-        dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, O, T];
-        if given, `y` and `sample_weight` follow in a tuple.
+        dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, O, T].
+        If `y` or `sample_weight` is given, it follows the dict in a tuple.
 
     Example:
 
@@ -183,8 +183,9 @@ class XLNetRankerPreprocessor(Preprocessor):
 
     Returns:
         dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, O, T],
-        and `document_mask`, int32 [B, O], 1 = a document, 0 = filler. If given,
-        `y` float32 [B, O] and `sample_weight` follow in a tuple.
+        and `document_mask`, int32 [B, O], 1 = a document, 0 = filler. If `y` or
+        `sample_weight` is given, it follows the dict in a tuple, `y` as float32
+        [B, O].
 
     Example:
 
@@ -298,7 +299,7 @@ class XLNetRankerPreprocessor(Preprocessor):
 
 
 def _repeated(preprocessor, ids, rows):
-    """Repeat ids, ragged [N, (T)], for each sequence of a row; truncate."""
+    """Truncate ids, ragged [N, (T)], and repeat them for each sequence."""
     import tensorflow as tf
 
     from data_pipeline.features.packing import checked_size

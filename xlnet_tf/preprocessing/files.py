@@ -42,7 +42,7 @@ def _check_names(file, cls, settings):
 
 
 class PreprocessorPreset:
-    """Mixin to read preprocessors from presets and write them.
+    """Mixin with methods that read and write the presets of preprocessors.
 
     The class must have the attributes `tokenizer` and `settings`.
     """
@@ -92,9 +92,10 @@ class PreprocessorPreset:
 
     @classmethod
     def of_settings(cls, settings, *arguments):
-        """Make a preprocessor from settings, without passing a default layout.
+        """Make a preprocessor from settings.
 
-        The constructor of a user's class may lack the argument `layout`.
+        If `layout` is the default, the constructor is called without it,
+        because the constructor of a user's class may lack this argument.
         """
         if settings.get("layout") == "xlnet":
             settings = {k: v for k, v in settings.items() if k != "layout"}
@@ -160,7 +161,7 @@ class PreprocessorPreset:
         """Write the settings and the tokenizer to a directory.
 
         Args:
-            path: str or path of a directory, which is made if missing.
+            path: str or path of a directory, which is created if missing.
         """
         path = as_path(path)
         own.write_tokenizer(self.tokenizer, path)

@@ -29,12 +29,12 @@ def keras_input(
         y: labels if `x` is in lists or arrays, or None.
         sample_weight: weights of the labels, or None.
         batch_size: int. Default None: 32.
-        shuffle: bool, whether each pass over strings has a new order.
+        shuffle: bool, whether raw strings have a new order in each epoch.
 
     Returns:
-        tuple of x, y, sample_weight, batch_size. For strings in lists, the
-        returned x is a data set of batches, and y, sample_weight and batch_size
-        are None.
+        tuple of x, y, sample_weight, batch_size. If the argument `x` contains
+        raw strings that are not in batches, the returned x is a data set of
+        batches, and y, sample_weight and batch_size are None.
 
     Raises:
         TypeError, ValueError: if a part of the input is invalid.
@@ -219,7 +219,7 @@ def check_labels(data, least, most, words, any_shape=False):
     Returns:
         tf.data.Dataset of the same elements, where an invalid label raises
         InvalidArgumentError. If `data` has no labels to check or is
-        distributed, `data` itself.
+        distributed, it is returned unchanged.
 
     Raises:
         ValueError: if the labels are strings.
@@ -256,7 +256,7 @@ def _prepared_batches(model, batches):
         model: Task.
         batches: `keras.utils.PyDataset` or generator of batches `x`, `(x, y)`
             or `(x, y, sample_weight)`. The first batch of a PyDataset is read
-            once more.
+            one additional time, to look for raw strings.
     """
 
     def of_features(batch):
@@ -304,7 +304,9 @@ class _Mapped(keras.utils.PyDataset):
 
 
 def split(model, x, y, sample_weight, fraction):
-    """Split strings: the last examples are for validation.
+    """Split raw strings for training and validation.
+
+    The last examples are for validation.
 
     Args:
         model, x, y, sample_weight: see `keras_input`.

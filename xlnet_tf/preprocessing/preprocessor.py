@@ -106,7 +106,10 @@ class Preprocessor(PreprocessorPreset):
 
     @property
     def sequence_length(self):
-        """Maximum length T. Data sets mapped earlier keep their old length."""
+        """Maximum number of tokens of a sequence, T.
+
+        A new value has no effect on data sets that were mapped before.
+        """
         return self._sequence_length
 
     @sequence_length.setter
@@ -272,7 +275,8 @@ class Preprocessor(PreprocessorPreset):
         """Copy the preprocessor with other settings.
 
         Args:
-            **settings: settings to change, with names as in `settings`.
+            **settings: new values of settings, with the names in the result of
+                the method `settings`.
 
         Returns:
             A preprocessor of this class.
@@ -336,9 +340,9 @@ def check_vocabulary(
 ):
     """Refuse a tokenizer with more pieces than the model has tokens.
 
-    A model may have more tokens than the tokenizer: added tokens, and padding
-    rows of its embedding table. These tokens are never predicted. Very many
-    such tokens cause a warning.
+    A model may have more tokens than the tokenizer has pieces: added tokens,
+    and padding rows of the embedding table. These tokens are never predicted. A
+    warning is issued if they are very many.
 
     Args:
         num_pieces: int, number of the tokenizer's pieces.

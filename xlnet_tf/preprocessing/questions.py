@@ -184,9 +184,9 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         Args:
             examples: list of QuestionExample.
             labels: not used.
-            training: bool. If True, windows are labelled, and questions whose
-                answers are all misplaced are left out. If False, every question
-                has a window. Default False.
+            training: bool. If True, windows are labelled, and questions are
+                left out if all their answers are at wrong positions. If False,
+                every question has a window. Default False.
             progress: see `Preprocessor.encode`.
             max_question_length: int. `sequence_length` must have room for
                 questions of up to this many tokens. Default None: the
@@ -197,10 +197,10 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
             may start or end here, `class_index` int32 [W], and `example` int32
             [W], the question of each window. For training, also
             `start_position` and `end_position` int32 [W] of the first whole
-            answer in the window (`class_index` without an answer), and
-            `is_impossible` float32 [W]. Otherwise also `begins`, `ends` and
-            `is_max_context` of `QuestionWindows`, which are not part of
-            batches.
+            answer in the window (`class_index` if the window has none), and
+            `is_impossible` float32 [W], 1 if the window has none. For
+            prediction, also `begins`, `ends` and `is_max_context` of
+            `QuestionWindows`, which are not part of batches.
 
         Raises:
             ValueError: if a question leaves no room for its context, or no
@@ -242,7 +242,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
 
 class _Encoder:
-    """Encoder of questions in groups; counts questions and answers.
+    """Encoder of groups of questions, with counts of questions and answers.
 
     Args:
         preprocessor: XLNetQuestionAnsweringPreprocessor.

@@ -32,8 +32,8 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
         y, sample_weight: returned unchanged.
 
     Returns:
-        dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, T]; if
-        given, `y` and `sample_weight` follow in a tuple.
+        dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, T]. If
+        `y` or `sample_weight` is given, it follows the dict in a tuple.
 
     Example:
 
@@ -91,16 +91,16 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
             labels: sequence of str, names of the classes. None: labels are
                 numbers.
             training, progress: see `Preprocessor.encode`.
-            stride: int. A long text becomes several rows, windows whose starts
+            stride: int. A long text becomes several rows: windows whose starts
                 are `stride` tokens apart. Default None: a long text is
                 truncated at the end.
 
         Returns:
-            EncodedExamples with three arrays. `label` is int32 [R], -1 for no
-            label; float32 [R], NaN for no label; or float32 [R, C] for
-            multi-label classification. `example` int32 [R] is the example of
-            each row, and `row_weight` float32 [R] is 1 / number of the
-            example's windows.
+            EncodedExamples with three arrays. `label` is int32 [R] for classes
+            (-1 = no label), float32 [R] for numbers (NaN = no label), or
+            float32 [R, C] for multi-label classification with C classes.
+            `example` int32 [R] is the index of each row's example. `row_weight`
+            float32 [R] is 1 / number of the example's windows.
 
         Raises:
             ValueError: if a label is not in `labels` or not a number, or
@@ -202,7 +202,7 @@ def _labels(examples, labels):
 
 
 def _several_labels(examples, labels):
-    """Flags float32 [X, C], 1 = the example has the class; -1 = no labels."""
+    """Make float32 [examples, classes]: 1 = has the class, -1 = no labels."""
     check_known("multi_label", examples, labels)
     known = {label: index for index, label in enumerate(labels)}
     flags = np.zeros((len(examples), len(labels)), np.float32)

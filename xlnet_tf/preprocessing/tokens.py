@@ -86,7 +86,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return self._align(pieces, _is_first(words), width)
 
     def are_words(self, x):
-        """Mark words, also truncated words: B lists of bool, False for ""."""
+        """Mark words, B lists of bool; cut words are True, and "" is False."""
         return (_ragged(self.tensors(x)["words"]) != "").to_list()
 
     def encode(
@@ -216,7 +216,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return features, labels, self._align(pieces, weights, width)
 
     def _pieces(self, words):
-        """Tokenize words: ids [B, (T)]; and int64 [N], each piece's word."""
+        """Tokenize words to ids [B, (T)], and each piece's word, int64 [N]."""
         from data_pipeline.features.packing import word_pieces
         from data_pipeline.tokenization.ragged import row_ids
 

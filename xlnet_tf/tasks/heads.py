@@ -62,7 +62,7 @@ class LanguageModelHead(keras.layers.Layer):
         has_transform: bool, whether a dense layer with GELU and a layer norm
             come before the product with the token embedding, as in BERT and
             Model Garden's `XLNetMaskedLM`. Default False, as in the released
-            XLNet. With a BertConfig the activation is the config's instead of
+            XLNet. With a BertConfig, the activation of the config replaces
             GELU.
         transform_gelu: "tanh" or "erf", the form of GELU. Default: from the
             config.
@@ -143,9 +143,9 @@ class ClassificationHead(keras.layers.Layer):
     Args:
         config: XLNetConfig or BertConfig.
         num_classes: int, C.
-        summary: "last", "first", or "mean" over all T tokens, including
-            padding, as in the released code. Default: the position of the class
-            token, "last" for XLNet and "first" for BERT.
+        summary: the row "last" or "first", or the "mean" over all T rows,
+            including padding, as in the released code. Default: the row of the
+            class token, "last" for XLNet and "first" for BERT.
         projection: bool, whether a dense layer follows the summary. Default
             True.
         activation: "tanh" (default) or None, the activation after the

@@ -23,8 +23,8 @@ class TaskKind:
     Attributes:
         name: str, the field `kind` of a TaskSpec.
         model_class: class of Task.
-        feature_names: names of the model's input features in a batch; other
-            entries of the batch are labels and bookkeeping.
+        feature_names: names of the model's input features in a batch. Other
+            entries of the batch, such as `label`, are not for the model.
         metric_names: names from `xlnet_tf.tasks.metrics` that `score` supports.
     """
 
@@ -89,7 +89,7 @@ class TaskKind:
         return {}
 
     def outputs_of(self, features, training=False):
-        """Compute the model's outputs for a batch with labels and bookkeeping.
+        """Compute the model's outputs for a batch; see `feature_names`.
 
         Args:
             features: dict of str to tensor [B, ...].
@@ -102,7 +102,7 @@ class TaskKind:
         return self.model(read, training=training)
 
     def loss_sums(self, outputs, features):
-        """Sum the loss of `compile` over the rows of a batch.
+        """Sum the model's default loss over the rows of a batch.
 
         Args:
             outputs: result of `outputs_of`.
@@ -111,7 +111,7 @@ class TaskKind:
 
         Returns:
             (loss, weight): float32 scalars, the sums of weighted losses and of
-            weights. The caller divides them.
+            weights. The caller divides the loss by the weight.
         """
         losses = self.model.default_loss().call(features["label"], outputs)
         weights = features["row_weight"]
@@ -180,7 +180,7 @@ class TaskKind:
 class TaskOfTexts(TaskKind):
     """Base of kinds with one class or number per text.
 
-    The logits of the windows of a text are averaged.
+    If a long text has several windows, their logits are averaged.
     """
 
     @classmethod

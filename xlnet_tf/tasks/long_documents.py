@@ -18,8 +18,8 @@ _FILLERS = {"token_ids": 0, "segment_ids": 4, "padding_mask": 0}
 def remember_segments(backbone, features, segment_length, training=None):
     """Compute the memories of a text's segments before the last segment.
 
-    Computing time grows linearly with the length of the text, but RAM does not:
-    as in pretraining, gradients stop at the beginning of the last segment.
+    Computing time grows linearly with the length of the text, but RAM does not
+    grow. As in pretraining, gradients stop at the start of the last segment.
     Memories exclude padding.
 
     Args:

@@ -76,7 +76,8 @@ def class_metrics():
 class SmoothedLoss(keras.losses.Loss):
     """Cross-entropy of tokens with label smoothing.
 
-    Keras' loss needs one-hot labels [B, P, V]; this loss reads integers.
+    For smoothing, Keras' loss needs one-hot labels [B, P, V]; this loss reads
+    integers.
 
     Args:
         smoothing: float, the share of the target probability that is spread

@@ -26,7 +26,7 @@ _ENTITY_TAG = re.compile(r"O|[BIES]-.+")
 
 
 def _from_library(module, function, **options):
-    """Wrap a library's metric (targets, predictions) as a lazy import."""
+    """Wrap a library's metric; the first call imports the library."""
 
     def metric(targets, predictions):
         score = getattr(importlib.import_module(module), function)
@@ -52,7 +52,7 @@ def f1(targets, predictions):
 
 
 def _correlation(function):
-    """Wrap a correlation of SciPy: 0 with a warning if an input is constant."""
+    """Wrap a SciPy correlation; a constant input gives 0 and a warning."""
 
     def metric(targets, predictions):
         from scipy import stats
@@ -117,7 +117,7 @@ def entity_tags(targets, predictions):
 
     Raises:
         ValueError: if a tag other than "O" lacks the prefix B, I, E or S, or
-            lengths differ.
+            targets and predictions have different lengths.
     """
     check_sentences(targets, predictions)
     both = []
@@ -278,7 +278,7 @@ def evaluate(kind, names, targets, predictions, groups=None):
 
     Raises:
         ValueError: if a metric does not fit this kind of task, there are no
-            examples, or lengths differ.
+            examples, or targets and predictions have different lengths.
     """
     plain = [name for name in names if name != MEAN]
     _check_names(kind, names, plain)

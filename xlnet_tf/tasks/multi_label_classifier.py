@@ -25,8 +25,8 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
 
     Args:
         backbone, num_classes, labels: see `XLNetTextClassifier`.
-        threshold: float, smallest probability of a class in the answer. Default
-            0.5.
+        threshold: float. A class is in the answer if its probability is at
+            least the threshold. Default 0.5.
         **kwargs: other arguments of `XLNetTextClassifier`.
 
     Call arguments:
@@ -74,7 +74,9 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         weighted_metrics=None,
         **kwargs,
     ):
-        """Configure training as `Task.compile` does; "accuracy" is per class.
+        """Configure training as `Task.compile` does.
+
+        The metric "accuracy" is the binary accuracy over all classes.
 
         Raises:
             ValueError: if a metric needs probabilities, because the outputs are
@@ -107,8 +109,8 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
 
         Raises:
             ValueError: if a name is not among the labels. With the default
-                loss, also if a number is not from 0 to 1, or a row has not C
-                numbers.
+                loss, also if a number is not from 0 to 1, or if a row does not
+                have C numbers.
         """
         if not are_rows(y) or not hasattr(y, "__iter__"):
             return y
@@ -252,8 +254,8 @@ def multi_hot(examples, decoded):
         decoded: list of X dicts, the result of `decode`.
 
     Returns:
-        (true classes, answered classes, probabilities): arrays [X, C] of 0 and
-        1, of 0 and 1, and of float64.
+        (true classes, answered classes, probabilities): arrays [X, C]. The
+        classes are 0 or 1, and the probabilities float64.
     """
     names = list(decoded[0]["probabilities"])
     targets, chosen = (

@@ -1,8 +1,8 @@
 """Sequence to sequence: generate a target text from a source text.
 
 Source and target form one sequence. Source tokens attend to the source; a
-target token attends to the source and to earlier target tokens. The row that
-predicts a token depends on the backbone, see `XLNetSeq2Seq`.
+target token attends to the source and to earlier target tokens. One row of the
+backbone's outputs predicts each target token, see `XLNetSeq2Seq`.
 
 Shapes: B pairs, T tokens of a sequence, P tokens of a target, S steps of
 generation, D model dim, V vocabulary.
@@ -41,8 +41,8 @@ _MASKED, _RANDOM = 0.8, 0.1
 class XLNetSeq2Seq(LanguageModelTask):
     """Model that generates a target text from a source text.
 
-    One row predicts a target token from the source and earlier target tokens.
-    The kind of row depends on the backbone:
+    One row of the backbone's outputs predicts a target token from the source
+    and earlier target tokens. The kind of row depends on the backbone:
 
     - For XLNet, a row of the query stream. Source tokens attend to each other.
       The factorization order of target tokens is their order in the text.
@@ -288,7 +288,7 @@ class SequenceToSequence(TaskKind):
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
-        """Constructor arguments; refuse beams without TensorFlow."""
+        """Constructor arguments; refuse beam search without TensorFlow."""
         from xlnet_tf.generation.search import check_beams
 
         check_beams(settings.num_beams)
@@ -351,7 +351,7 @@ class SequenceToSequence(TaskKind):
 
 
 def _row_that_predicts(backbone):
-    """Row that predicts a token: see `next_token` of `objectives.Objective`."""
+    """Kind of row that predicts a token, `next_token` of `TargetInputs`."""
     if not backbone.has_query_stream:
         return "pseudo"
     return "content" if backbone.config.attention_type == "causal" else "query"
@@ -379,13 +379,13 @@ class TargetInputs:
         self._make = getattr(self, f"_of_{next_token}")
 
     def __call__(self, features, positions, training):
-        """Make the backbone's inputs, and a function that selects its rows.
+        """Make the backbone's inputs, and a function that selects output rows.
 
         Args:
             features: dict of int32 [B, T]: `token_ids`, `padding_mask` and
                 optionally `segment_ids`; in training `dropout_seed`.
-            positions: int32 [B, P], positions of the target's tokens. A shorter
-                target repeats its last position.
+            positions: int32 [B, P], positions of the target's tokens. A target
+                with fewer than P tokens repeats its last position.
             training: bool, whether tokens are corrupted.
 
         Returns:
@@ -482,7 +482,7 @@ class TargetInputs:
 
 
 def _ranks(features, positions):
-    """Ranks int32 [B, T]: -1 for the source, steps for target tokens."""
+    """Factorization ranks [B, T]: source -1, target tokens from 0 in order."""
     place = ops.arange(ops.shape(features["token_ids"])[1], dtype="int32")
     return ops.maximum(place[None] - positions[:, :1], CONTEXT_RANK)
 

@@ -54,8 +54,8 @@ class Task(Preset, BaseModel):
     Attributes:
         preprocessor_cls: class of the preprocessor for `from_preset`, or None.
         new_head_arguments: names of constructor arguments that change the
-            head's shapes. If a value differs from the saved head's,
-            `from_preset` keeps the head's initial weights.
+            head's shapes. If a value differs from the saved head's value,
+            `from_preset` makes a new head and does not load the saved head.
         head_has_dropout: bool, whether the constructor has an argument
             `dropout` for the head. If so, the override `dropout` of
             `from_preset` also sets the head's rate.
@@ -70,12 +70,13 @@ class Task(Preset, BaseModel):
             a weight of 0 marks a missing label.
         preprocessor: Preprocessor or None; can be set at any time. Setting it
             raises ValueError if the tokenizer has more pieces than the model
-            has tokens, if the layout differs from the model's, or if sequences
-            have more tokens than a BERT has positions.
+            has tokens, if the preprocessor's `layout` differs from the model's
+            `config.layout`, or if sequences have more tokens than a BERT has
+            positions.
 
     Raises:
         ValueError: if the preprocessor does not fit the model; see the
-            attribute.
+            attribute `preprocessor`.
     """
 
     new_head_arguments: tuple[str, ...] = ()
@@ -425,14 +426,14 @@ class Task(Preset, BaseModel):
         return class_weight
 
     def label_range(self, data):
-        """Range of the valid labels in a data set.
+        """Range of the valid labels of a data set.
 
         Args:
             data: tf.data.Dataset; only its `element_spec` is read.
 
         Returns:
-            tuple, the arguments of `fit_input.check_labels` after the data set;
-            None if labels are not checked.
+            tuple, the arguments of `fit_input.check_labels` that follow the
+            data set; None if labels are not checked.
         """
 
     def default_loss(self):

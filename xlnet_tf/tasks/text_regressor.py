@@ -129,7 +129,7 @@ class TextRegression(TaskOfTexts):
 def _rows_of_one(y, y_pred):
     """Reshape targets and predictions [B] to [B, 1].
 
-    Keras averages over the last axis, which must not be the batch.
+    Keras averages over the last axis, which must not be the batch axis.
     """
     if y is None or len(y_pred.shape) != 1:
         return y, y_pred

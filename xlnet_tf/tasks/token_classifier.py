@@ -1,4 +1,4 @@
-"""Token classification: one class for each word, such as names of entities.
+"""Token classification: one class for each word, such as an entity type.
 
 Shapes: B batch, T tokens, C classes.
 """
@@ -25,7 +25,7 @@ from xlnet_tf.tasks.task import Task
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTokenClassifier(Task):
-    """Model for the classification of every token, such as names of entities.
+    """Model that classifies every token, as in named-entity recognition.
 
     Args:
         backbone, num_classes, labels: see `XLNetTextClassifier`.

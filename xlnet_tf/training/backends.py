@@ -10,7 +10,7 @@ from xlnet_tf.training import devices
 
 
 def with_precision(settings, backend):
-    """Replace the precision "auto" in settings by the precision it selects.
+    """Replace the precision "auto" in settings by the backend's precision.
 
     Args:
         settings: PretrainingSettings or FinetuningSettings.
@@ -24,7 +24,7 @@ def with_precision(settings, backend):
 
 @contextlib.contextmanager
 def opened_backend(settings):
-    """Context of the backend of a command, see `make_backend`.
+    """Context with the backend of a command, see `make_backend`.
 
     On JAX, a worker that fails in this context ends at once, and JAX then ends
     the other workers.

@@ -5,11 +5,12 @@ A checkpoint consists of these files:
 - `ckpt-STEP.index` and `ckpt-STEP.data-*`, TensorFlow's files of the weights,
   the optimizer and the step. The order of the data and the random numbers
   follow from the step.
-- `memory-STEP-rows-*.npz`, see `MemoryRows`.
-- `ckpt-STEP.sha256`, the digests of all other files, which is written last.
+- `memory-STEP-rows-*.npz`, the memory of earlier segments, see `MemoryRows`.
+- `ckpt-STEP.sha256`, the SHA-256 digests of the checkpoint's other files. It is
+  written last.
 
 The files in the directory show which checkpoints exist. TensorFlow's tools find
-the newest checkpoint by the file `checkpoint`. The code here uses this file
+the newest checkpoint by the file `checkpoint`. This module reads `checkpoint`
 only to distinguish a checkpoint that lost files from a checkpoint that was
 never finished.
 """
@@ -95,9 +96,9 @@ class Checkpoints:
 
     Args:
         directory: path from which all workers restore.
-        run: loop.Run. The chief writes to the directory. The other workers take
-            part in saving, because all workers read variables together. They
-            write to a temporary directory.
+        run: loop.Run. The chief writes to the directory. All workers read
+            variables together, so the other workers save too, but to a
+            temporary directory.
         model, optimizer: objects whose variables the checkpoints contain.
         memory: StatefulMemory or None.
 
@@ -196,10 +197,10 @@ class Checkpoints:
                 path.rename(path.with_name(f"{path.name}.{uuid.uuid4().hex}"))
 
     def _keep_newest(self, step, files):
-        """Write the state file, and remove old and damaged checkpoints.
+        """Write the file `checkpoint`; remove old and damaged checkpoints.
 
-        Damaged checkpoints of later steps stay until the run reaches these
-        steps again.
+        Damaged checkpoints of steps after `step` stay until the run reaches
+        their steps again.
         """
         steps = sorted(x for x in files if x <= step)
         whole = [x for x in steps if f"ckpt-{x}.index" in files[x]]
@@ -276,7 +277,7 @@ def steps_of(directory):
     """List the steps of checkpoints that were once complete, in order.
 
     A checkpoint was once complete if it has an index or digests, or if the
-    state file lists its step.
+    file `checkpoint` lists its step.
     """
     directory = as_path(directory)
     complete = {
@@ -308,7 +309,8 @@ def remove_leftovers(directory):
 def _part(name):
     """Return (part, step) of a checkpoint's file from its name.
 
-    Returns None for other files, even if their names begin in the same way.
+    The part is `_DIGESTS`, `_INDEX`, `_DATA` or `_MEMORY`. Other files have the
+    result None, even if the beginning of their names matches.
     """
     for part, pattern in _PARTS.items():
         if match := pattern.fullmatch(name):
@@ -328,7 +330,7 @@ def _files(directory):
 
 
 def _named_steps(directory):
-    """Return the set of steps that TensorFlow's state file lists."""
+    """Return the set of steps that the file `checkpoint` lists."""
     state = directory / STATE_FILE
     if not state.is_file():
         return set()
@@ -351,11 +353,11 @@ def _is_of_machine(error):
 
 
 class MemoryRows:
-    """Files with the rows of memory of this process.
+    """Files with the memory of this process's rows of the global batch.
 
     Each replica has a different memory, so each worker writes the rows of its
-    replicas. The file name contains the row numbers, so that a run with another
-    number of workers can read the rows.
+    replicas. The name of a file contains the row numbers, so that a run with
+    another number of workers can read the rows.
 
     Args:
         memory: StatefulMemory or None.
@@ -381,7 +383,7 @@ class MemoryRows:
         """Read this process's rows from all files that contain them.
 
         Raises:
-            FileNotFoundError: if no file contains a row.
+            FileNotFoundError: if one of this process's rows is in no file.
             ValueError: if a file is damaged or has arrays of another shape.
         """
         if self._memory is None:

@@ -1,4 +1,4 @@
-"""Distribution strategies: devices, workers, TPUs and deadlines.
+"""Distribution strategies, communication of workers, and time limits.
 
 Only this module distinguishes the strategies for TPUs, GPUs and CPUs.
 """
@@ -50,17 +50,18 @@ def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
         name: str. "auto" means a TPU if `tpu` or TPU_NAME is set, several
             workers if TF_CONFIG lists them, all GPUs if there are several, and
             otherwise one device. "mirrored" without a GPU uses the logical CPU
-            devices, and warns if there is only one.
+            devices, and warns if there is only one CPU device.
         tpu: str, name or `grpc://` address of a TPU, or "local" on a TPU VM.
             Default None.
-        worker_timeout: float, seconds that workers wait for each other. If a
-            worker has not started by then, the process ends. Default 600.
+        worker_timeout: float, seconds that workers wait for each other. If
+            another worker has not started by then, this process ends. Default
+            600.
 
     Returns:
         tf.distribute.Strategy.
 
     Raises:
-        ValueError: if the name is unknown or the settings contradict it.
+        ValueError: if the name is unknown, or contradicts `tpu` or TF_CONFIG.
         RuntimeError: if the machine lacks the requested devices.
     """
     check_value("strategy", name, str, choices=STRATEGIES)
@@ -93,7 +94,8 @@ class JaxWorker(tf.distribute.OneDeviceStrategy):
 
     Args:
         index, count: ints, index of this worker and number of all workers.
-        gather: function from a float to an array [count], all workers' values.
+        gather: function of this worker's float that returns an array [count]
+            with the values of all workers.
     """
 
     def __init__(self, index, count, gather):
@@ -148,17 +150,18 @@ def multiplies_bfloat16(strategy):
 
 
 def distribute_rows(strategy, rows_of_worker):
-    """Distribute the data set of each worker of a strategy.
+    """Distribute the batches of each worker to the worker's replicas.
 
     Args:
         strategy: tf.distribute.Strategy.
         rows_of_worker: function of a tf.distribute.InputContext that returns a
-            tf.data.Dataset of batches of one replica.
+            tf.data.Dataset with batches for one replica.
 
     Returns:
-        distributed data set. On a single CPU the data set itself, because
-        batches need no prefetch to a device. Iterators that prefetch to a
-        device use autotuning, see `data_pipeline.dataset_options`.
+        distributed data set. For a single CPU, the data set that
+        `rows_of_worker` returns, because batches need no prefetch to a device.
+        Iterators that prefetch use tf.data's autotuning, which may delay their
+        end, see `data_pipeline.dataset_options`.
     """
     if is_one_cpu(strategy):
         return rows_of_worker(tf.distribute.InputContext())
@@ -182,7 +185,7 @@ def describe(strategy):
 
 
 def make_step_counter(strategy):
-    """Make the step of a run, an int64 variable that all replicas share."""
+    """Make a run's step counter, an int64 variable that all replicas share."""
     with strategy.scope():
         return tf.Variable(
             0,
@@ -217,7 +220,8 @@ def checkpoint_options(strategy):
 
     Without these tf.train.CheckpointOptions the hosts of a TPU would read and
     write the files, although a path of this process may be missing on a host.
-    With several workers each worker has its own files.
+    With several workers the options are the defaults, because each worker uses
+    the files of its own host.
     """
     if has_peers(strategy):
         return tf.train.CheckpointOptions()
@@ -492,7 +496,7 @@ def _check_reachable(address, looked_for):
 
 @contextlib.contextmanager
 def deadline(seconds, message):
-    """Context that ends the process, with status 1, after a time limit.
+    """Context that ends this process with status 1 when a time limit passes.
 
     Some calls hold Python's lock while they wait, so that neither a thread nor
     a signal handler can run. For this reason a small second process prints the

@@ -41,9 +41,9 @@ def opened(directory, is_chief, smaller, explain_data_loss=None):
         directory: path of the run.
         is_chief: bool, whether this process writes to the directory.
         smaller: str, the options to reduce if memory runs out.
-        explain_data_loss: function without arguments, or None (default). It
-            raises an error that names the damaged record, if there is such a
-            record.
+        explain_data_loss: function without arguments, or None (default). It is
+            called after a tf.errors.DataLossError, and raises an error that
+            names the damaged record if it finds such a record.
 
     Raises:
         RuntimeError, ValueError: see `claimed`. Also for errors of TensorFlow
@@ -121,7 +121,7 @@ def _lock(directory):
 
 
 def claim_identity(run, identity, kind):
-    """Assign a directory to a run, or check that it contains the same run.
+    """Assign a directory to a run, or check that the directory has this run.
 
     A run that has no results and no checkpoint may restart with other settings,
     because nothing is lost.
@@ -136,7 +136,7 @@ def claim_identity(run, identity, kind):
     Raises:
         ValueError: if the directory contains another run; the message names
             every difference. Also if a file is damaged or has another version
-            of the format, or if the workers differ.
+            of the format, or if workers have different identities.
     """
     directory, settings = run.output, run.settings
     _check_workers_agree(run, identity)
@@ -188,11 +188,11 @@ class Kind(typing.NamedTuple):
         result_file: str, file name of a finished run's results.
         fixed_settings: tuple of str, names of the settings that a resumed run
             may not change.
-        differences: dict from an entry of the identity to the message for a
-            difference. For an entry that is a dict, the text is only the part
-            of the message after the name of each differing value.
-        checked_files: tuple of str, names of other files that are checked
-            before a run is resumed.
+        differences: dict from the name of an entry of the identity to the
+            message if this entry differs. If the entry is a dict, the message
+            begins with the name of each differing value, followed by this text.
+        checked_files: tuple of str, names of other files whose digests are
+            verified before a run is resumed.
     """
 
     result_file: str

@@ -71,8 +71,9 @@ class Evaluator:
 
         Returns:
             dict of str to float: the metrics of the main split, then the
-            metrics of every other split, whose names end in "_" and the name of
-            the split. None if the evaluation was stopped.
+            metrics of every other split. A metric of another split has a
+            name that ends in "_" and the name of the split. None if the
+            evaluation was stopped.
         """
         scalars = {}
         for name, (examples, _, _) in self._splits.items():
@@ -146,7 +147,8 @@ def padded_lengths(sequence_length, segment_length=None):
             or None (default) for all tokens.
 
     Returns:
-        tuple of int, in increasing order, multiples of `segment_length`.
+        tuple of int, in increasing order. With a `segment_length`, they are
+        multiples of it.
     """
     if not segment_length:
         return bucket_lengths(sequence_length)
@@ -157,7 +159,7 @@ def padded_lengths(sequence_length, segment_length=None):
 
 
 def reading_settings(stored):
-    """Return the settings of a model's run for the encoding of rows, dict.
+    """Return the settings with which a model's run encoded rows, dict.
 
     Args:
         stored: StoredModel.
@@ -183,8 +185,8 @@ def evaluate_task(
         path: str, path of a file in the task's format, or of the task's
             directory or archive. From a directory or archive the dev split is
             read.
-        columns: str, see `finetune`, or None (default) to guess the columns and
-            print them.
+        columns: str, see `FinetuningSettings.columns`, or None (default) to
+            guess the columns and print them.
         settings: dict of other fields of FinetuningSettings, such as the batch
             size and the handling of long documents, or None (default).
         progress: bool, whether to print progress. Default False.
@@ -197,8 +199,9 @@ def evaluate_task(
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the task is unknown or of another kind, if examples have
-            no labels, or if the model lacks classes of the examples.
+        ValueError: if the task is unknown or its kind is not the model's, if
+            examples have no labels, or if the model lacks classes of the
+            examples.
     """
     spec = find_task(task)
     _check_kind(model, spec)

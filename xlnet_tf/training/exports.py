@@ -1,4 +1,4 @@
-"""Exports of a pretraining run: lists and removes its SavedModels.
+"""Exports of a pretraining run: listing and removing its SavedModels.
 
 The run lists its exports in the file `exports.json` of its directory.
 """
@@ -79,9 +79,9 @@ def _remove_unfinished(file):
 def keep_newest(exports, step, count, file):
     """Remove the oldest exports of a run, and no other directory.
 
-    Exports of later steps are removed as well. A run that resumed from an
-    earlier checkpoint makes these exports again. Until then a server would use
-    the old exports, because their steps are larger.
+    Exports of steps after `step` are removed as well. A run that resumed from
+    an earlier checkpoint makes these exports again. Until then a server would
+    use the old exports, because it uses the largest step.
 
     Args:
         exports: path of the directory with an export for each step.
@@ -119,7 +119,7 @@ def kept_exports(exports, file):
 
 
 def _steps(exports, noted):
-    """Return the steps of the exports in a run's list, list of int."""
+    """Return the steps that a run's list has for a directory, list of int."""
     is_same = noted.get("directory") == _place(exports)
     return noted["steps"] if is_same else []
 

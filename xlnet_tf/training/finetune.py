@@ -75,8 +75,8 @@ def finetune(settings, backend, data, begun=None):
     """Fine-tune a preset on a task, or resume the run in the directory.
 
     Args:
-        settings: FinetuningSettings with `preset` and `output`, not yet
-            resolved.
+        settings: FinetuningSettings with `preset` and `output`, before
+            `resolve`.
         backend: TensorFlow or Jax, which computes the steps.
         data: TaskData of `data_pipeline.tasks`.
         begun: see `loop.Run`.
@@ -149,7 +149,7 @@ class TaskRun(typing.NamedTuple):
 
     Attributes:
         data: TaskData.
-        settings: FinetuningSettings, resolved.
+        settings: FinetuningSettings after `resolve`.
         kind: TaskKind class of the task.
         arguments: dict, arguments for the constructor of the model.
         tokenizer: Tokenizer of the preset.
@@ -169,7 +169,7 @@ class TaskRun(typing.NamedTuple):
 
 
 def prepare(run, data):
-    """Encode the training examples, and compute the settings that need them.
+    """Encode the training examples, and compute the numbers of steps.
 
     Args:
         run: loop.Run.
@@ -220,11 +220,11 @@ def encode(run, task, examples, training):
 
 
 def balance_classes(rows, labels):
-    """Change the weights of rows so that all classes have equal shares.
+    """Change row weights so that all classes have the same total weight.
 
     The X examples have C different classes. An example whose class has n
     examples gets the weight X / (n * C). The mean weight of the examples is
-    then 1. The windows of a text share the weight of the text.
+    then 1. The windows of a long text share the weight of the text.
 
     Args:
         rows: EncodedExamples with `label`, `example` and `row_weight` [R].
@@ -437,7 +437,7 @@ def figures_of(settings, report):
 
 
 def progress_text(kind, scalars):
-    """Return the middle of a progress line, see `loop.Training`."""
+    """Return the text of a progress line, see `loop.Training.progress_text`."""
     if kind == "eval":
         return f"held out  {written(scalars, '  ')}"
     return (
@@ -449,7 +449,7 @@ def progress_text(kind, scalars):
 
 
 def rows_of_step(task, batches, step):
-    """Return the example of each row of a step, list of dict.
+    """Return the examples of each row of a step, list of dict.
 
     Steps are counted from 1.
     """
@@ -514,8 +514,9 @@ def predict(run, task, model):
         model: Task with the best weights.
 
     Returns:
-        (file of the examples, path of the JSON lines, metrics). The metrics are
-        a dict over the labelled examples, empty if no example has a label.
+        (file of the examples, path of the predictions, metrics). The metrics
+        are a dict, computed from the labelled examples only, and empty if no
+        example has a label.
     """
     wait_for_peers(run.backend.strategy)  # the chief writes the results
     task.kind(model).adopt(read_results(run.output)["metrics"])

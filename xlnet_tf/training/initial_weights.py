@@ -31,8 +31,8 @@ def head_of_preset(preset):
 def objective_of_preset(preset):
     """Find the name of a preset's training objective, or None.
 
-    Formats of other libraries do not contain the objective. The result is then
-    the objective of the published models.
+    Formats of other libraries do not contain the objective. For these formats
+    the result is the objective of the published models.
     """
     if not preset:
         return None

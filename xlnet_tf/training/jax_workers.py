@@ -1,8 +1,8 @@
-"""Workers on Keras' JAX backend: their connection, and the loss of a worker.
+"""Workers on Keras' JAX backend: their connection, and a worker's failure.
 
-A worker is a process that trains with other processes, by `jax.distributed`. If
-a worker is lost, JAX ends all other workers: at once if a connection breaks,
-else after `_HEARTBEAT` seconds.
+A worker is a process that trains with other processes, connected by
+`jax.distributed`. If a worker fails, JAX ends all other workers: at once if a
+connection breaks, else after `_HEARTBEAT` seconds.
 """
 
 import atexit
@@ -151,7 +151,7 @@ def together():
     ends, while the other workers wait in a step for the failed worker.
 
     Raises:
-        RuntimeError: if another worker was lost.
+        RuntimeError: if the connection to another worker broke.
     """
     try:
         yield
@@ -170,7 +170,7 @@ def together():
 
 
 def _pass_on_output():
-    """Filter the output of C++ libraries by a small second process.
+    """Filter the output of C++ libraries through a small second process.
 
     The second process drops Gloo's lines about connections, and shortens JAX's
     stack trace for a lost worker to one line. All other lines are written to

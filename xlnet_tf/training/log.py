@@ -1,4 +1,4 @@
-"""Log of a run: progress lines, `metrics.jsonl`, TensorBoard, a picture."""
+"""Log of a run: progress lines, `metrics.jsonl`, TensorBoard, loss curves."""
 
 import collections
 import json
@@ -72,14 +72,14 @@ def draw_losses(directory):
 
 
 class MetricsLog:
-    """Context that logs each loop: progress, `metrics.jsonl` and TensorBoard.
+    """Context that logs loops of steps to `metrics.jsonl` and TensorBoard.
 
-    Progress is a bar on a terminal, and a line for each loop elsewhere.
+    It also prints progress: a bar on a terminal, otherwise a line per loop.
 
     Args:
         directory: path of the run, or None for a worker that writes no files.
-        settings: PretrainingSettings. Only `steps`, `log_to` and `profile` are
-            used.
+        settings: PretrainingSettings or FinetuningSettings. Only `steps`,
+            `log_to` and `profile` are used.
         global_step: tf.Variable, the number of steps so far.
         describe: function of ("train" or "eval", dict of scalars) that returns
             the text between the step and the time left in a progress line.
@@ -214,7 +214,7 @@ class MetricsLog:
         _tell(text)
 
     def _told_of_steps(self, scalars):
-        """Return the text about a loop's unusual steps, for a progress line."""
+        """Return the text about a loop's largest loss and skipped steps."""
         text = ""
         if "largest_loss" in scalars:
             loss = scalars["largest_loss"]
@@ -297,7 +297,8 @@ def is_peak(loss, before):
     """Whether the largest loss of a loop is far above earlier loops' losses.
 
     The loss is far above if it exceeds the maximum of the last ten loops by
-    more than the range of their losses and more than a tenth of the maximum.
+    more than the range of these loops' losses, and by more than a tenth of the
+    maximum.
 
     Args:
         loss: float, the largest loss of the loop.

@@ -1,8 +1,8 @@
 """Loop of a run: steps, logs, checkpoints and evaluations.
 
 A loop of `steps_per_loop` steps runs without Python. After each loop the run
-checks that the steps were finite, logs the loop, and stops if requested. The
-run saves a checkpoint, and evaluates, when these are due.
+checks that the steps were finite, logs the loop, and stops if requested. If a
+checkpoint or an evaluation is due, the run makes it after the loop.
 """
 
 import dataclasses
@@ -73,7 +73,8 @@ class Training:
         figures: function of a LoopReport that returns the figures to log, dict
             of str to float.
         progress_text: function of ("train" or "eval", dict of figures) that
-            returns the middle of a progress line.
+            returns the text between the step and the time left in a progress
+            line.
         rows_of_step: function of a step, counted from 1, that returns a list of
             dict, the source of each row of the step's batch.
         advice: str, advice to print if steps are not finite.
@@ -86,7 +87,7 @@ class Training:
         is_better: function of (metric, value, best value) that returns a bool.
             Default: `is_smaller`.
         patience: int, number of steps without a better evaluation after which
-            the run ends, or None (default) for no such end.
+            the run ends, or None (default) to train to the last step.
     """
 
     make_steps: Callable
@@ -180,8 +181,8 @@ def end_of_loop(step, settings, evaluates):
     Args:
         step: int, number of steps so far.
         settings: PretrainingSettings or FinetuningSettings.
-        evaluates: bool, whether loops also end at evaluations. Loops are then
-            counted from the latest evaluation.
+        evaluates: bool, whether loops also end at evaluations. If so, the
+            ends of loops are counted from the step of the latest evaluation.
     """
     begin, end = 0, settings.steps
     if evaluates:
@@ -229,8 +230,8 @@ class Evaluations:
     """Evaluations of a run, at multiples of an interval and at the end.
 
     The steps of the evaluations do not depend on the step from which a run
-    resumed. If a run was killed before an evaluation, the resumed run makes the
-    evaluation first. The best weights then equal the best weights of an
+    resumed. If a run was killed before a due evaluation, the resumed run makes
+    the evaluation first. The best weights then equal the best weights of an
     uninterrupted run.
 
     Args:
@@ -333,7 +334,7 @@ class Best:
         """Save the weights if an evaluation is the best so far.
 
         Call this method before the evaluation is logged. If the run is killed
-        in between, nothing is lost, because the resumed run repeats an
+        before the logging, nothing is lost, because the resumed run repeats an
         evaluation that is missing in the log.
 
         Args:

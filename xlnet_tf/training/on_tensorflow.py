@@ -126,14 +126,15 @@ def distributed(batches, settings, strategy):
 
     Args:
         batches: function of the ints `first_row`, `num_rows` and
-            `replica_batch`. It returns a tf.data.Dataset of the batches of one
-            replica, with these rows of every global batch.
+            `replica_batch`. It returns a tf.data.Dataset of batches for one
+            replica, with the rows `first_row` to `first_row + num_rows - 1` of
+            every global batch.
         settings: PretrainingSettings.
         strategy: tf.distribute.Strategy.
 
     Returns:
-        distributed data set. The same replica always reads row r of the global
-        batch.
+        distributed data set. Row r of every global batch goes to the same
+        replica.
     """
 
     def rows_of_worker(context):
@@ -362,8 +363,9 @@ class Steps:
         Returns:
             ((gradients, metrics, weight), state). The gradients are a list of
             float32 tensors, the metrics a dict of float32 scalars, and the
-            weight is the scalar that divides both. The state is the memory
-            after this batch for `StatefulMemory.write`, empty without memory.
+            weight is the scalar by which both must be divided. The state is
+            the memory after this batch for `StatefulMemory.write`, empty
+            without memory.
         """
         if self._memory is not None:
             features = self._memory.read(features)

@@ -217,7 +217,7 @@ def open_data(settings, num_replicas):
 
 
 def _held_out_sets(train, directories, weights):
-    """Select (directories, weights) of the sets that have held-out records."""
+    """Select (directories, weights) of record sets with held-out records."""
     has = [bool(x.manifest.num_records("validation")) for x in sets_of(train)]
     directories = [*itertools.compress(directories, has)]
     return directories, weights and [*itertools.compress(weights, has)]
@@ -339,7 +339,7 @@ def first_lines(run, data, model):
 
 
 def expected_bytes(model, rows, data):
-    """Estimate the bytes of memory of a step with `rows` rows at a time."""
+    """Estimate a step's bytes of device memory with `rows` rows at a time."""
     targets = data.train.num_targets
     # float32 weights, their gradients and Adam's two moments.
     weights = 16 * model.count_params()
@@ -455,7 +455,7 @@ def figures_of(model, data, settings, report):
 
 
 def progress_text(kind, scalars):
-    """Return the middle of a progress line, see `loop.Training`."""
+    """Return the text of a progress line, see `loop.Training.progress_text`."""
     text = f"loss {scalars['loss']:.3f}  "
     if kind == "eval":  # the loss in nats is also in the picture
         bits = scalars["bits_per_token"]

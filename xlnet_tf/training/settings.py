@@ -1,4 +1,4 @@
-"""Settings of runs. Each field is a command's option and a key of a file.
+"""Settings of runs: each field is an option and a key of a settings file.
 
 The module imports no large package, because `--help` of the commands lists
 these fields.
@@ -7,12 +7,11 @@ Each field has an `influence`, which decides whether a resumed run may change
 the field:
 
 - `NOTHING`: the field decides only when a run evaluates, saves and ends.
-- `NUMBERS` (default): the field changes the update of a step.
+- `NUMBERS` (default): the field changes how a step updates the weights.
 - `DATA`: the field changes the order of the data, or the meaning of a
   checkpoint.
-- `PLACE`: the field is about files, the model in the files, or machines.
-  `run.json` contains the model and the digests of the files instead of these
-  fields.
+- `PLACE`: the field names files, machines or a model. `run.json` contains the
+  model's config and the digests of the files instead of these fields.
 """
 
 import dataclasses
@@ -234,7 +233,7 @@ class Compute(RunSettings):
 
     @property
     def policy(self):
-        """Name of the precision in Keras, str."""
+        """Name of the precision's dtype policy in Keras, str."""
         if self.precision == "float32":
             return self.precision
         return f"mixed_{self.precision}"

@@ -16,7 +16,7 @@ def check_backend(work, names=BACKENDS):
     With JAX, TensorFlow reads data and writes files on the CPU.
 
     Args:
-        work: str, the command's work, for the error message.
+        work: str, noun for the error message, such as "pretraining".
         names: sequence of str, the supported backends. An empty sequence means
             all backends of Keras.
 
@@ -65,7 +65,7 @@ def check_config(name):
         name: str, the value of `--config`.
 
     Raises:
-        ValueError: if `name` is neither.
+        ValueError: if `name` is neither a size nor such a file.
     """
     if name in SIZES or as_path(name).suffix == ".json":
         return

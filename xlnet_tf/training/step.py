@@ -1,9 +1,9 @@
 """Interfaces of the training step, for all backends.
 
 A step computes the gradients of a batch's loss, in one or several
-micro-batches. It divides and clips the gradients, and updates the weights. Loss
-and gradients are summed over the rows of all replicas and divided by the rows'
-total weight, so that N replicas give the same numbers as one replica. If the
+micro-batches. Loss and gradients are summed over the rows of all replicas and
+divided by the rows' total weight, so that N replicas give the same numbers as
+one replica. The step then clips the gradients and updates the weights. If the
 loss or the gradients are not finite, the step does not change weights, moments
 and memory.
 
@@ -30,7 +30,7 @@ class Loss(typing.NamedTuple):
         sums: function of (outputs, features) that returns (objective, metrics,
             weight), sums over the rows. The objective is the scalar to
             differentiate, the metrics are a dict from names to scalars, and the
-            weight is the scalar that divides both.
+            weight is the scalar by which the step divides both.
         metrics: tuple of str, names of the metrics, including "loss".
         seed_stream: int, different for each kind of run, so that kinds of runs
             have different random numbers.
@@ -51,7 +51,7 @@ class StepResult(typing.NamedTuple):
 
     @property
     def is_finite(self):
-        """Whether the step is finite; otherwise it does not change weights."""
+        """Whether the loss and the gradient norm are finite, bool."""
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
@@ -65,8 +65,8 @@ class LoopReport(typing.NamedTuple):
             steps.
         learning_rate: float, learning rate of the next step.
         results: list of StepResult, one for each step.
-        skipped_in_a_row: int, number of latest steps in a row that were not
-            finite, earlier loops included.
+        skipped_in_a_row: int, number of consecutive steps up to the last step
+            that were not finite, including steps of earlier loops.
         seconds: float, time of the loop.
     """
 

@@ -101,7 +101,7 @@ class Stop:
         stack.callback(signal.set_wakeup_fd, before)
 
     def _note(self, number):
-        """Announce the first request to the user and to the loop.
+        """Announce the first request to stop to the user and to the loop.
 
         This method runs outside the main thread, which may be tracing a
         function.

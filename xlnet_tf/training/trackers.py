@@ -94,7 +94,7 @@ class MLflow:
 
 
 class Tracker:
-    """Run of a service; failures of the service do not end the training.
+    """Run of a tracking service; if the service fails, training continues.
 
     Args:
         name: str, "wandb" or "mlflow".
@@ -163,7 +163,7 @@ _SERVICES = {"wandb": WandB, "mlflow": MLflow}
 
 
 def check_tracker(name):
-    """Refuse a service whose client is not installed.
+    """Refuse a tracking service whose client is not installed.
 
     Args:
         name: str, a value of `log_to`.
@@ -179,7 +179,7 @@ def check_tracker(name):
 
 
 def make_tracker(settings, directory, tell):
-    """Start or continue the run of a service.
+    """Start or continue the run of a tracking service.
 
     Args:
         settings: PretrainingSettings; `log_to` names the service.

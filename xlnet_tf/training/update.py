@@ -9,7 +9,7 @@ from xlnet_tf.training.devices import is_one_device
 
 
 def make_optimizer(model, settings, **arguments):
-    """Make and build AdamW with a warm-up and a decay, for a model's weights.
+    """Make and build a model's AdamW; its learning rate warms up and decays.
 
     The optimizer is built immediately, because Keras restores an optimizer
     wrongly if it is not built.
@@ -64,7 +64,7 @@ class LossScale(tf.Module):
         self._num_finite = tf.Variable(0, trainable=False)
 
     def adapt(self, is_finite):
-        """Change the factor after a step, outside of replicas.
+        """Change the factor after a step, in the cross-replica context.
 
         Args:
             is_finite: bool scalar tensor, whether the step was finite.
@@ -94,8 +94,8 @@ def make_update(optimizer, variables, settings, strategy):
     Returns:
         function of (gradients, loss, weight) that returns (norm, is_finite). It
         is called in each replica. `gradients` and `loss`, a float32 scalar, are
-        sums over the whole batch. The function divides them by `weight`, at
-        least 1e-6, and clips the gradients. `norm` is the norm of the gradients
+        sums over the whole batch. The function divides both by `weight` (at
+        least 1e-6), and clips the gradients. `norm` is the gradients' norm
         before clipping, a float32 scalar. `is_finite` is a bool scalar, whether
         the weights were updated.
     """

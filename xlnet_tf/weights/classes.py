@@ -40,21 +40,21 @@ _MOST_LAYERS, _MOST_OBJECTS = 8, 1000
 def objects_in(config, models=()):
     """List the objects that Keras would make from a config; refuse others.
 
-    The following classes are allowed: this library's classes except inner
-    layers, classes registered by the user, and Keras' own losses, metrics,
-    optimizers and precisions. Other classes could have any size or run code.
-    The contents of a user's own classes are not checked, so the user must check
-    them.
+    The following classes are allowed: this library's classes, but only the
+    layers in `models`; classes registered by the user; and Keras' own losses,
+    metrics, optimizers, quantizers and dtype policies. Other objects could have
+    any size or run code. The config inside a user's own class is not checked,
+    so the user must check it.
 
     Args:
         config: JSON value.
-        models: tuple of layer classes of this library that are allowed.
+        models: tuple of this library's layer classes that are allowed.
 
     Returns:
         list of (class, dict with the config of the object).
 
     Raises:
-        ValueError: if the config contains another class, or too many objects.
+        ValueError: if a class is not allowed, or there are too many objects.
     """
     found, waiting, num_layers, num_objects = [], [(config, False)], 0, 0
     while waiting:

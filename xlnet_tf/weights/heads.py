@@ -49,8 +49,8 @@ def head_for(cls, source, name=None):
     Args:
         cls: class of a task.
         source: WeightSource.
-        name: str, name of the head if the source has several heads of the kind,
-            or None.
+        name: str, name of the head if several heads in the source fit the
+            class, or None.
 
     Raises:
         ValueError: if no head has this name, or several heads fit the class.
@@ -83,12 +83,13 @@ def choose_head(cls, source, name, arguments):
     Args:
         cls: class of a task.
         source: WeightSource.
-        name: str, name of the head if the source has several heads of the kind,
-            or None.
+        name: str, name of the head if several heads in the source fit the
+            class, or None.
         arguments: dict, the user's arguments for the class.
 
     Returns:
-        (Head, dict of arguments). The Head is None for a new head.
+        (Head, dict of arguments). The Head is None if no head in the source
+        fits, and the task must create a new head.
 
     Raises:
         ValueError: if the head with the given name does not fit the arguments,
@@ -142,7 +143,7 @@ def _refuse_another_shape(cls, source, name, found, arguments):
 
 
 def labels_of_head(cls, source):
-    """Names of the classes of the head that a task would load.
+    """Names of the label classes of the head that a task would load.
 
     Args:
         cls: class of a task.

@@ -46,8 +46,9 @@ def inner_layers(layer):
 def set_trainable(layer, trainable):
     """Set `trainable` of a layer and of its inner layers.
 
-    The constructor argument `trainable` does not affect inner layers that are
-    made later, and Keras skips an assignment of the same value.
+    Keras skips an assignment of the same value, so each layer is first set to
+    the opposite value. An inner layer can differ from its outer layer, because
+    the constructor argument `trainable` does not affect layers made later.
     """
     for part in (layer, *layers_by_path(layer).values()):
         part.trainable = not trainable

@@ -1,8 +1,8 @@
 """Config entries for frozen, quantized and adapted layers of a model.
 
 Keras stores one `trainable` flag and one precision per model. The functions
-here store the layers and weights with other values, so that they can be
-restored from the config.
+here store the layers and weights whose values differ from the model's, so that
+these values can be restored from the config.
 
 COMPATIBILITY: `_trainable_variables` of a Keras 3 layer is undocumented. It
 lists the layer's own weights that were created as trainable.
@@ -40,7 +40,7 @@ def layer_state(model):
         `quantized_layers` is a list of dicts of `mode`, `config` and `layers`,
         a list of paths. `lora_layers` is a list of dicts of `rank`, `alpha` and
         `layers`. `trainable_weights` is a dict from path to `trainable`, for
-        weights that differ from their layer.
+        weights whose `trainable` differs from their layer's.
     """
     trainable, quantized, weights = {}, [], _trainable_weights("", model)
     for path, layer, around in walk_layers(model):
@@ -65,7 +65,7 @@ def layer_state(model):
 
 
 def _trainable_weights(prefix, layer):
-    """`trainable` of weights that differ from their layer, by path."""
+    """`trainable` by path, if a weight's value differs from its layer's."""
     is_adapted = getattr(layer, "lora_enabled", False)
     return {
         prefix + weight.name: weight.trainable

@@ -188,7 +188,7 @@ class ModelGardenSource(TensorFlowSource):
         return heads
 
     def _head_tensor(self, path):
-        """Find a head's tensor by its path in the outer model."""
+        """Find a head's tensor by its path in the model around the network."""
         for model in self._graph.parents(self._network):
             if name := self._graph.tensor(model, path):
                 return name
@@ -215,7 +215,7 @@ class ModelGardenSource(TensorFlowSource):
         return self._graph.tensor(self._network, path) or self._prefix + path
 
     def _absent(self):
-        """Paths of weights that a model creates only for certain inputs."""
+        """Paths of optional weights that the checkpoint does not contain."""
         return [
             path
             for path in (_MASK, _SEGMENTS)

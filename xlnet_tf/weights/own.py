@@ -203,8 +203,8 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
         model: a backbone, or a task.
         path: str or path of a directory, which is made if missing.
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool).
-            None: the tokenizer of the task's preprocessor, if the task has a
-            preprocessor.
+            None: the tokenizer of the task's preprocessor, or without a
+            preprocessor the tokenizer that is already in the directory.
         dtype: str, "float32" or "float16".
 
     Raises:

@@ -52,11 +52,11 @@ class Preset(_Model):
 
         The format of the directory is detected. There are four formats: the
         files of `save_to_preset`; the released `xlnet_config.json` with a
-        TensorFlow 1 checkpoint; a checkpoint of Model Garden with such a config
-        or a `params.yaml`; and Hugging Face's `config.json` with
+        TensorFlow 1 checkpoint; `xlnet_config.json` or `params.yaml` with a
+        checkpoint of Model Garden; and Hugging Face's `config.json` with
         `model.safetensors`, its shards, or `pytorch_model.bin`. The config
-        field `gelu` is set to the form in the source's code: "tanh" for the
-        release, "erf" for Hugging Face's "gelu".
+        field `gelu` is set to the form in the code that defines the format:
+        "tanh" for the release, "erf" for Hugging Face's "gelu".
 
         A task loads its head from the directory if the directory has a head of
         this kind and the arguments fit. Otherwise the task gets a new head.
@@ -71,13 +71,13 @@ class Preset(_Model):
         Args:
             path: str or path of a directory, of a run, or of a TensorFlow
                 checkpoint's prefix next to `xlnet_config.json`;
-                hf://OWNER/NAME; or "xlnet_tiny_en", the name of the model in
-                the package.
+                hf://OWNER/NAME; or "xlnet_tiny_en", the name of the model that
+                the package contains.
             load_weights: bool, whether to load the weights. If False, the model
                 keeps its initial weights. Default True.
             dtype: str or dtype policy, such as "mixed_bfloat16".
-            head: str, name of the head, if the directory has several heads of
-                the kind; such as "mnli" for the released `classification_mnli`.
+            head: str, name of the head if several heads in the directory fit,
+                such as "mnli" for the released `classification_mnli`.
             strict: bool. If False, weights that fit are loaded, and a warning
                 lists all other weights. Default True.
             verify: bool, whether to compare the files with the directory's
@@ -91,8 +91,8 @@ class Preset(_Model):
 
         Raises:
             FileNotFoundError: if the directory or a file in it is missing.
-            ValueError: if the directory has no model of a known format, a model
-                that does not fit the arguments, or a changed file.
+            ValueError: if the directory has no model of a known format, the
+                model does not fit the arguments, or a file was changed.
         """
         source = open_source(path)
         with source.checked(load_weights, verify):
@@ -139,8 +139,8 @@ class Preset(_Model):
             **overrides: see `from_preset`; may include `dtype`.
 
         Returns:
-            (model of this class, Head to load). The Head is None for a new
-            head.
+            (model of this class, Head to load). The Head is None if no head in
+            the source fits, and the model has a new head.
         """
         raise NotImplementedError
 
@@ -163,7 +163,8 @@ class Preset(_Model):
             path: str or path of a directory, which is made if missing; or
                 `hf://OWNER/NAME`, to which huggingface_hub uploads the files.
             tokenizer: object with `model_proto` (bytes) and `lowercase`
-                (bool), or None to leave the tokenizer out.
+                (bool). Default None: the tokenizer of the task's preprocessor,
+                or without a preprocessor the one already in the directory.
             dtype: str, "float32", or "float16" for files of half the size.
                 Weights are read back as float32, rounded to 11 bits.
 

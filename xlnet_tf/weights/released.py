@@ -204,12 +204,12 @@ def head_tables(name="", scope="model/", summary=_SUMMARIES[0]):
 
     Args:
         name: str, name of the head, which follows `classification_` or
-            `regression_`.
+            `regression_` in tensor names.
         scope: str, the scope around `transformer/`.
         summary: str, scope of the summary layer.
 
     Returns:
-        dict from the name of a task to the table of its head.
+        dict from a task's class name to the table of its head.
     """
     outer = scope.removesuffix("model/")
     suffix = f"_{name}" if name else ""
@@ -246,8 +246,8 @@ def head_weights(
 ):
     """List the Weights of a task's head; see `head_tables`.
 
-    `of_task` is the name of the task whose head is in the checkpoint, if it is
-    not `task`.
+    `of_task` is the class name of the task whose head is in the checkpoint, if
+    its class differs from the class of `task`.
 
     Raises:
         ValueError: if the released code has no equivalent head.
@@ -273,21 +273,21 @@ def save_tf1(model, path, tokenizer=None, name="task"):
 
     The files are `xlnet_config.json`, `xlnet_model.ckpt.*` and `spiece.model`.
     Config fields that the released code lacks are added under our names. The
-    released code always computes the tanh form of GELU. The kind of summary,
-    the number of answers and the names of classes are command flags there, so
-    the files cannot store them, and a warning lists them. `SHA256SUMS` lists
-    the digests of the written files.
+    released code always computes the tanh form of GELU. Command flags of the
+    released code set the kind of summary, the number of answers and the names
+    of classes. The files cannot store these settings, so a warning lists them.
+    `SHA256SUMS` lists the digests of the written files.
 
     Args:
         model: XLNetBackbone, or a task with such a backbone.
         path: str or path of a directory, which is made if missing.
         tokenizer: object with `model_proto` (bytes), or None.
         name: str, name of the head, which follows `classification_` or
-            `regression_`.
+            `regression_` in tensor names.
 
     Raises:
         ValueError: if the released code has no equivalent head, or the
-            directory has a preset or another checkpoint with a step number.
+            directory already has a preset, or a checkpoint with a step number.
     """
     path = as_path(path)
     check_writable(model)

@@ -61,7 +61,8 @@ class WeightSource:
     Attributes:
         kind: str, name of the format in messages.
         path: path of the model, for messages.
-        gelu: str, the reason for the config's `gelu`, for messages; or None.
+        gelu: str, the reason for the value of `gelu` in the config, for
+            messages; or None.
     """
 
     kind = ""
@@ -116,11 +117,11 @@ class WeightSource:
         raise NotImplementedError
 
     def new_head_weights(self, model):
-        """List Weights in the source with which a new head can start."""
+        """List the Weights of the source that initialize a new head."""
         return []
 
     def is_leftover(self, name):
-        """Whether a tensor is ignored, such as optimizer slots and counters."""
+        """Whether a tensor is ignored, as optimizer slots and counters are."""
         raise NotImplementedError
 
     def directory(self):
@@ -351,7 +352,7 @@ def lost_settings(task, objective, classes):
 
     Args:
         task: task to write.
-        objective: str, objective that a pretrainer gets when it is loaded.
+        objective: str, objective of every pretrainer loaded from the format.
         classes: dict from the name of a task's class to the name of the class
             that the format loads instead.
     """
@@ -371,7 +372,7 @@ def lost_settings(task, objective, classes):
 
 
 def first_known(cls, names):
-    """Find the first of a class and its bases whose name is in a collection.
+    """Find the name of a class, or of its nearest base, in a collection.
 
     Args:
         cls: class of a task.

@@ -26,9 +26,10 @@ class Place(NamedTuple):
 
     Attributes:
         name: str, tensor name in the format. "{}" stands for the layer number.
-        axes: tuple with our axis for each axis of the tensor. None: the same
-            axes.
-        leading_ones: int, number of axes of length 1 before our axes.
+        axes: tuple with the variable's axis for each axis of the tensor. None:
+            tensor and variable have the same axes.
+        leading_ones: int, number of axes of length 1 before the variable's axes
+            in the tensor.
         is_stacked: bool, whether one tensor contains all layers.
     """
 
@@ -78,8 +79,8 @@ class Weight(NamedTuple):
     def to_foreign(self):
         """Convert the variable to the format's layout.
 
-        If the tensor stacks layers, the result is one layer. The result is
-        float32, whatever the model's precision.
+        If the tensor stacks layers, the result is the part of one layer. The
+        result is float32, whatever the model's precision.
         """
         value = ops.cast(self.variable.value, "float32")
         if self.axes is not None:
@@ -137,8 +138,8 @@ def table_weights(backbone, table):
             layer number. Tied biases also have paths with layer numbers.
 
     Returns:
-        list of Weight. Tied biases have one Weight per layer. If the format
-        stacks biases, they have a single Weight without a layer axis.
+        list of Weight. For tied biases: one Weight per layer, or a single
+        Weight without a layer axis if the format stacks biases.
     """
     variables = variables_by_path(backbone)
     num_layers = backbone.config.num_layers
@@ -177,7 +178,7 @@ def table_head_weights(task, table):
         table: dict of str to Place, or None.
 
     Returns:
-        list of Weight. None if the table lacks a variable of the head.
+        list of Weight, or None if the table lacks a variable of the head.
     """
     variables = {
         path: variable

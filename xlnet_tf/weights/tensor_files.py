@@ -256,7 +256,8 @@ def written_arrays(file):
 class _Archive(io.BufferedWriter):
     """Writable binary file, with a `name` as Keras requires.
 
-    Given a path, Keras may create a second file if memory is short.
+    Keras gets this file instead of a path. With a path, Keras may create a
+    second file if memory is short.
     """
 
     name = None
@@ -341,7 +342,7 @@ def check_arrays(file, size):
 
 
 def _checked_arrays(file, handle, stored_bytes):
-    """Find and check the arrays of an open file: dict to h5py.Dataset."""
+    """Find and check the arrays of a file: dict from name to h5py.Dataset."""
     import h5py
 
     arrays, links = {}, {}
@@ -392,7 +393,7 @@ def digest_of_weights(path):
 
     For HDF5 files only names and values of arrays count, because Keras also
     writes times and counters, which differ between files of the same weights.
-    JSON files, texts about the model, checksums and folders are ignored.
+    JSON files, Markdown files, `SHA256SUMS` and folders are ignored.
 
     Args:
         path: path of a directory, see `from_preset`.
@@ -417,7 +418,7 @@ def digest_of_weights(path):
 
 
 def _add_values(file, digest):
-    """Add the arrays of an HDF5 file to a digest; False for other files."""
+    """Add an HDF5 file's arrays to a digest; return False for other files."""
     try:
         with open_arrays(file) as arrays:
             for name, array in arrays.items():

@@ -1,4 +1,4 @@
-"""Reader of TensorFlow checkpoints, of TensorFlow 1 and 2.
+"""Reader of the checkpoints of TensorFlow 1 and TensorFlow 2.
 
 Variable names in TensorFlow 1 checkpoints are scopes; `released.py` lists the
 names. Variable names in TensorFlow 2 checkpoints are object paths;
@@ -208,7 +208,7 @@ def norm(ours, theirs):
 
 
 def _prefix(path):
-    """Find the prefix of a checkpoint; in a directory, of the latest step."""
+    """Find the prefix of a checkpoint, or of the latest in a directory."""
     if not path.is_dir():
         return str(path)
     # Skip hidden files, which are temporary files of a killed process.

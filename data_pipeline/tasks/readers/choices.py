@@ -68,7 +68,9 @@ def read_race(split):
 
 
 def read_dream(split):
-    """Read the questions of a DREAM file; a context has one turn per line.
+    """Read the questions of a DREAM file about dialogues.
+
+    The context of a question is the dialogue, one line per speaker's turn.
 
     Args:
         split: reading.Split. In a test split, answers may be missing.

@@ -39,9 +39,9 @@ def read_examples(split):
     Tabs separate fields; in lines without a tab, blanks separate fields.
     `-DOCSTART-` lines are skipped. Comments are skipped and counted. A comment
     is a line such as "# sent_id = 1" or "#begin document", or a line that
-    begins with "#" and has no tag. A word may begin with "#". Tags stay
-    unchanged, except that IOB1 becomes BIO if `task.converts_tags` is True. In
-    a test split, a file whose first line is a single word has no tags.
+    begins with "#" and has no tag. A word may also begin with "#". Tags stay
+    unchanged, except that IOB1 becomes BIO if `task.converts_tags` is True. A
+    file of a test split has no tags if its first line is a single word.
 
     Args:
         split: reading.Split of a task whose reader is "conll". Its columns are
@@ -116,7 +116,7 @@ class _Lines:
         """Yield the number, the text and the fields of each line.
 
         The list of fields is empty at the end of a sentence. Comments are
-        counted.
+        skipped and counted.
 
         Raises:
             ValueError: a line contains a carriage return.

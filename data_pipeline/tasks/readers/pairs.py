@@ -32,11 +32,12 @@ def find(tree, candidate, task, columns):
         candidate: str, name of a table, or common beginning of the names of two
             parallel files, such as "train".
         task: TaskSpec.
-        columns: dict from `parse_columns`. For parallel files, the suffixes of
-            the files, such as {"source": "de", "target": "en"}.
+        columns: dict from `parse_columns`. For parallel files, its values are
+            the suffixes of the files, as in {"source": "de", "target": "en"}.
 
     Returns:
-        str, name of the table or of the file with the sources, or None.
+        str, name of the table or of the file with the sources, or None if there
+        is no such file.
     """
     if candidate.lower().endswith(TABLE_ENDINGS):
         return find_table(tree, candidate)

@@ -10,10 +10,10 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def read_examples(split):
-    """Read the reviews of a split, ordered by label and by number.
+    """Read the reviews of a split, ordered by label and number in file names.
 
-    A warning counts files in folders that are not labels, except IMDB's
-    "unsup".
+    A warning counts the files in folders whose names are not labels, except
+    IMDB's folder "unsup", and files that are not .txt.
 
     Args:
         split: reading.Split of a task whose labels are the names of folders.
@@ -79,7 +79,7 @@ _REVIEW_ESCAPES = (("\\n", "\n"), ('\\"', '"'))
 
 
 def _zhang(name, folder, num_classes, description, titled=True, **changes):
-    """Make the TaskSpec of a set of Zhang et al. (2015).
+    """Make the TaskSpec of a data set of Zhang et al. (2015).
 
     The files are quoted .csv without a header.
     """

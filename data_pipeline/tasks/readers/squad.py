@@ -32,7 +32,8 @@ def read_examples(split):
 
     Args:
         split: reading.Split of a task whose reader is "squad". In a test split,
-            answers may be missing; such a question is not impossible.
+            answers may be missing. A question without answers then does not
+            count as impossible.
 
     Returns:
         list of QuestionExample.
@@ -85,7 +86,7 @@ def _wrong(error):
 def _parsed(text, split):
     """Parse the articles of a file.
 
-    A flat question becomes an article.
+    Each question in the flat format becomes an article of its own.
     """
     place, lines = split.place, text.split("\n")
     if _is_flat(_parsed_line(lines[0])):
@@ -139,8 +140,8 @@ def _answers(question):
     """List the answers of a question, list of dict, or None.
 
     Each dict has the keys `text` and `answer_start`. In the file, `answers` is
-    such a list, a single such dict, or a dict of two lists as `datasets`
-    writes. A question may also have a single `answer`.
+    a list of these dicts, one such dict, or, if `datasets` wrote the file, a
+    dict of two lists. A question may have `answer` instead of `answers`.
     """
     answers = question.get("answers", question.get("answer"))
     if isinstance(answers, str):

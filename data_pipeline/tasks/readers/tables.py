@@ -130,8 +130,8 @@ def _names(example):
 def read_ranking(split):
     """Read the pairs of query and document of a table.
 
-    Without ids, queries are numbered in the order of first appearance, and
-    documents by their rows.
+    Queries without ids are numbered in the order of first appearance. Documents
+    without ids are numbered by their rows, from 0.
 
     Args:
         split: reading.Split of a task whose reader is "ranking". In a test
@@ -231,7 +231,8 @@ def _number(label):
 def _with_label_lists(examples, split):
     """Convert the labels of examples to tuples of classes.
 
-    The separator is "|" if any label contains "|" or is a list, else a comma.
+    The separator of classes is "|" if any label contains "|" or is a list, else
+    a comma.
     """
     labels = [x.label for x in examples if x.label is not None]
     # In an evaluation split, labels may be ids of known classes.
@@ -253,8 +254,8 @@ def _classes(label, separator, known):
     """Divide a label into its classes, tuple of str in alphabetical order.
 
     Args:
-        label: list of str, or a str that is a known class or several separated
-            classes, or None. For None, return None.
+        label: list of str; a str with one known class or with several classes
+            and separators; or None, which is returned unchanged.
         separator: str.
         known: tuple of str, classes of the training examples.
     """

@@ -42,8 +42,8 @@ class Decoder:
                 segment of the new tokens.
             num_steps: int, S, maximum number of steps that follow.
             segment_length: int, number of tokens read at a time; must divide T.
-                The memories contain the last `memory_length` earlier tokens.
-                Default None: all T tokens at a time.
+                The memories then contain the states of the last `memory_length`
+                earlier tokens. Default None: all T tokens at once.
 
         Returns:
             dict of tensors, the context for `start` and `step`.

@@ -40,7 +40,7 @@ class BertAttention(keras.layers.Layer):
     Returns:
         float tensor of shape [B, T, D], before dropout and the residual. A row
         that may attend to no key gets only the output bias. In the released
-        code it gets the average over the masked keys.
+        code the row gets the average of the values of all keys.
 
     Source: `attention_layer` of https://github.com/google-research/bert.
     """

@@ -15,8 +15,8 @@ def relative_position_buckets(
 
     Half of the buckets are for keys at the same or an earlier position. The
     other half is for keys at a later position. In each half the first buckets
-    hold one distance each. The other buckets hold ranges of distances that grow
-    logarithmically. The last range has no upper limit.
+    hold one distance each. The other buckets hold ranges of distances, of equal
+    width on a logarithmic scale. The last range has no upper limit.
 
     Args:
         position_ids: int32 tensor of shape [B, T].

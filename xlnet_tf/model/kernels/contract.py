@@ -21,7 +21,7 @@ class AttentionInputs(NamedTuple):
             row does not change the row's softmax.
         key, value: float tensors of shape [B, N, K, H].
         position: float tensor of shape [1 or 2, N, R, H], the projected
-            distances of a text read forwards. If any row is reversed, the
+            distances of a text read forwards. If any example is reversed, the
             second entry has the distances of a text read backwards.
     """
 
@@ -47,8 +47,8 @@ class AttentionRules(NamedTuple):
             every row may attend to every key.
         other_segment: bool tensor of shape [B, Q, K], True = row and key belong
             to different segments, or None without segments.
-        is_reversed: bool tensor of shape [B], True = the model reads this row
-            backwards, or None if it reads all rows forwards.
+        is_reversed: bool tensor of shape [B], True = the model reads this
+            example backwards, or None if it reads all examples forwards.
         target_positions: int32 tensor of shape [B, P], or None without targets.
         dropout: float, dropout rate of the probabilities. Default 0.
         seed: int tensor of shape [2], seed of the dropout mask, or None
@@ -64,7 +64,8 @@ class AttentionRules(NamedTuple):
             mask's rows, see `hash_rows`. The kernel sets it. Default None, for
             no dropout.
         keep: bool tensor of shape [..., Q, K], the dropout mask, True = kept.
-            The kernel draws it together with the weights. Default None.
+            The kernel draws the mask for the heads that it computes at once.
+            Default None.
     """
 
     mask: Any

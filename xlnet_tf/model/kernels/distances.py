@@ -27,12 +27,12 @@ class EncodedDistances(NamedTuple):
     Attributes:
         encoding: float tensor. Its shape is [1 or 2, K + T - U, D] with
             U = `num_unneeded`. The first entry is R of a text read forwards. If
-            any row is reversed, the second is R of a text read backwards.
+            any example is reversed, the second is R of a text read backwards.
             Without dropout the shape may be [K, D], with only the distances
             from K - 1 to 0. Negative distances then follow from
             sin(-d) = -sin(d) and cos(-d) = cos(d).
-        num_unneeded: int, number of last rows of R that are left out because no
-            token attends to keys at these distances.
+        num_unneeded: int, number of rows that are left out at the end of R
+            because no token attends to keys at these distances.
     """
 
     encoding: Any
@@ -51,7 +51,7 @@ def encode_distances(
 ):
     """Encode the distances of a forward pass.
 
-    If `can_mirror_distances` and there is no dropout, only non-negative
+    If `can_mirror_distances` is True and there is no dropout, only non-negative
     distances are encoded, which halves the work. With dropout the encoding of
     negative distances does not follow by symmetry.
 
@@ -96,10 +96,11 @@ def encode_distances(
 
 
 def num_unneeded_distances(num_tokens, first_half_length):
-    """Number of last rows of R that no token needs if there is a first half.
+    """Number of rows at the end of R that no token needs.
 
-    A token of the first half attends to later tokens only within that half, and
-    any other token only within the rest of the segment.
+    A token of the prefix (`first_half_length`) attends to later tokens only
+    inside the prefix. For any other token, all later tokens are in the rest of
+    the segment.
 
     Args:
         num_tokens: int, T. For a scalar tensor the result is 0.
@@ -119,7 +120,7 @@ def make_position_blocks(position, num_tokens, num_keys, size=None):
 
     S consecutive tokens have only K + S - 1 distances to the keys, not K + T.
     With 512 tokens and 896 keys, scores computed block by block need about a
-    third fewer products.
+    third fewer products than scores of all tokens for all distances.
 
     Args:
         position: tensor of shape [..., K + T, H], indexed by distance like R.

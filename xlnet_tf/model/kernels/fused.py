@@ -1,4 +1,4 @@
-"""Attention in Pallas kernels for TPUs and GPUs, without scores by key.
+"""Attention in Pallas kernels for TPUs and GPUs.
 
 The kernels do not write the scores [B, N, Q, K] to memory. On a TPU they run on
 Keras' JAX backend and, by `jax2tf`, on its TensorFlow backend. On a GPU they
@@ -75,13 +75,13 @@ def _tensorflow_devices():
 
 
 def _kernel():
-    """Import the kernel's module for this process's chip or a test's chip."""
+    """Import the kernel's module for the chip in use, or for a test's chip."""
     platform = INTERPRET or COMPILE_FOR or _accelerator()
     return importlib.import_module(f"{_PALLAS}.{platform}")
 
 
 def why_unsupported(query_shape, num_tokens, num_keys, dtype):
-    """Return the reason why the kernel cannot compute a call, str, or None.
+    """Return why the kernel cannot compute a call, str, or None if it can.
 
     Args:
         query_shape: tuple of ints, (B, N, Q, H).

@@ -1,7 +1,8 @@
 """Attention in two parts, for a prefix that does not attend to later tokens.
 
-In the released pretraining, content rows of the reused half attend only to that
-half and to memory. For T = 4 and M = 2, with halves of two tokens:
+In the released pretraining, content rows of a segment's first half attend only
+to the first half and to memory (m). For T = 4 and M = 2, with halves 1 and 2 of
+two tokens each:
 
     keys  m m 1 1 2 2
     row 1 x x x x . .
@@ -10,8 +11,8 @@ half and to memory. For T = 4 and M = 2, with halves of two tokens:
     row 2 x x x x x x
 
 A target attends to no more keys than the content row of its token. No row
-therefore attends further ahead than the length of the longer part, and larger
-distances ahead are cut off.
+therefore attends further ahead than the length of the longer half, and larger
+distances ahead are left out.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, Q rows, N heads,
 H head dim, R = K + T distances.
@@ -146,8 +147,9 @@ def parts_of(rules, num_rows, num_keys, num_distances):
 
     Returns:
         list of Part, in the order of their rows: the content rows of the first
-        half, then all other rows. A list of one Part for all rows if `rules`
-        have no first half, or if a size is not known before the call.
+        half, then all other rows. A list of one Part for all rows if the
+        `first_half_length` of `rules` is 0, or if a size is not known before
+        the call.
     """
     first, num_tokens = rules.first_half_length, num_distances - num_keys
     rules = rules._replace(num_tokens=num_tokens)

@@ -232,8 +232,8 @@ def _forward(inputs, rules, group):
 
     Returns:
         (attended values [B, N, Q, H], factor of each row [B, N, Q], weights
-        [B, N, Q, K]). With groups of heads, the largest score of each row
-        [B, N, Q] takes the place of the weights.
+        [B, N, Q, K]), see `attend_heads`. If G heads are computed at a time,
+        the largest score of each row [B, N, Q] takes the place of the weights.
     """
 
     def attended(inputs, rules):
@@ -299,8 +299,8 @@ def _over_groups(step, inputs, rows, rules, group):
 
     Args:
         step: function of (HeadInputs, list of tensors, AttentionRules) that
-            returns a tuple of tensors. Its tensors have the axis G in place of
-            [B, N].
+            returns a tuple of tensors. All these tensors have the axis G in
+            place of [B, N].
         inputs: HeadInputs of all heads. The distances have the shape
             [1 or 2, N, ...].
         rows: list of other tensors of shape [B, N, ...], the second argument of

@@ -78,7 +78,7 @@ def masked_softmax(scores, mask):
             attend, or None if every row may attend to every key.
 
     Returns:
-        tensor of shape [..., Q, K], its type is `score_dtype`. A row that may
+        tensor of shape [..., Q, K] and type `score_dtype`. A row that may
         attend to no key gets zeros.
     """
     scores = ops.cast(scores, score_dtype(scores.dtype))

@@ -56,7 +56,8 @@ def project_distances(projection, distances, num_tokens, has_reversed=False):
             False.
 
     Returns:
-        float tensor of shape [1 or 2, N, K + T, H]. Rows that R omits are 0.
+        float tensor of shape [1 or 2, N, K + T, H]. The rows that are left out
+        of `distances.encoding` (`num_unneeded`) are 0.
     """
     encoding = distances.encoding
     if len(encoding.shape) == 3:

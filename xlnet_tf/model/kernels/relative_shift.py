@@ -2,7 +2,7 @@
 
 Position scores are computed by distance. The shift re-indexes them by key, so
 that they can be added to the content scores (Transformer-XL, appendix B).
-`plain.py` shifts by one look-up. The functions here are faster.
+`plain.py` shifts with a single gather. The functions here are faster.
 
 Shapes: K keys, P targets, R distances, S tokens of a block, W columns.
 """
@@ -19,7 +19,8 @@ def relative_shift(scores, num_keys):
 
     Token t is at position M + t of the keys. Its score for key k is thus the
     score for the distance M + t - k, in column T - t + k. In a block of S
-    tokens, the score of token s is in column S - s + k. For S = 2 and K = 3:
+    tokens, the score of the block's token s for key k is in column S - s + k.
+    For S = 2 and K = 3:
 
         ..cde      cde
         .ghi.  =>  ghi
@@ -120,17 +121,18 @@ def _num_bits(count):
 def _shift_left(rows, amount, num_amounts, width):
     """Shift row p to the left by `amount[p]` columns.
 
-    The function shifts once for each bit of the amount. The largest bit comes
-    first, because the rows get shorter with each step. Each step selects
+    The function shifts once for each bit of the amount. It begins with the
+    largest bit, so that later steps have shorter rows. Each step selects
     between two slices, and compilers fuse this selection. A gather of single
-    elements takes twice the time on a CPU and moves many times the bytes on a
-    TPU.
+    elements would take twice as long on a CPU, and would move many times as
+    many bytes on a TPU.
 
     Args:
         rows: tensor of shape [..., P, W].
         amount: int32 tensor of shape [..., P], values in [0, num_amounts).
-        num_amounts: int, or a scalar tensor if lengths are not known before the
-            call, as in exports. With a scalar tensor a gather is used.
+        num_amounts: int, upper bound of `amount`; or a scalar tensor if lengths
+            are not known before the call, as in exports. With a scalar tensor
+            the function gathers.
         width: int or scalar tensor, number of columns of the result.
 
     Returns:

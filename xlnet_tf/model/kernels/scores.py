@@ -1,9 +1,9 @@
 """Scores and softmax of some heads, and their gradients.
 
-The kernel `memory_efficient` uses these functions. They are plain array
-operations. Their leading axes hold all heads of all examples, or a few heads of
-one example. `kernels/plain.py` has the paper's terms (a) to (d), a line for
-each.
+The kernel `memory_efficient` uses these functions of array operations. The
+leading axes of the tensors hold all heads of all examples, or a few heads of
+one example. `kernels/plain.py` computes the same scores and names the paper's
+terms (a) to (d).
 
 Shapes: B batch, T tokens, K keys, P targets, Q = T + P rows, H head dim,
 R = K + T distances, S tokens of a block. "..." are the axes of examples and
@@ -36,14 +36,16 @@ class HeadInputs(NamedTuple):
             query and the content bias u.
         position_query: float tensor of shape [..., Q, H], the scaled sum of the
             query and the position bias v.
-        segment_difference: float tensor of shape [..., Q], the score of a key
-            in a different segment minus its score in the same segment.
+        segment_difference: float tensor of shape [..., Q], the segment score of
+            keys in a different segment minus the segment score of keys in the
+            same segment.
         key, value: float tensors of shape [..., K, H].
         position_blocks: float tensor of shape [..., T / S, K + S, H], the
             projected distances of the content rows, in blocks, see
             `distances.make_position_blocks`.
         position: float tensor of shape [..., R, H], the projected distances of
-            the targets. R is smaller if targets do not need the last distances.
+            the targets. The axis R is shorter if targets do not need the last
+            distances.
     """
 
     content_query: Any
@@ -68,7 +70,7 @@ def score_dtype(dtype):
 
 
 def segment_difference(inputs):
-    """Score of a key in another segment minus its score in the same segment.
+    """Difference of the segment scores: another segment minus the same segment.
 
     Args:
         inputs: AttentionInputs.
@@ -127,12 +129,11 @@ def signed_weights(inputs, rules, largest=None):
     Args:
         inputs: HeadInputs.
         rules: AttentionRules.
-        largest: tensor of shape [..., Q], the largest score of each row, its
-            type is `score_dtype`. None (default) if it is not known.
+        largest: tensor of shape [..., Q] and type `score_dtype`, the largest
+            score of each row. None (default) to compute it here.
 
     Returns:
-        (weights of shape [..., Q, K], `largest`); the type of both is
-        `score_dtype`.
+        (weights of shape [..., Q, K], `largest`), both of type `score_dtype`.
     """
     scores = _scores(inputs, rules)
     if largest is None:
@@ -280,11 +281,12 @@ def _backward_product(gradient, rows, distances, by_distance, shifts=None):
             scores.
         rows: tensor of shape [..., S, H], the first factor.
         distances: tensor of shape [..., W, H], the second factor. The length of
-            its first axis may be 1 where the first axis of `rows` is B.
+            its first axis may be 1 although the first axis of `rows` is B.
         by_distance: function of (tensor of shape [..., S, K], `shifts`) that
             returns a tensor of shape [..., S, W]: the transpose of the relative
             shift.
-        shifts: tensor of shape [..., S], or None (default).
+        shifts: tensor of shape [..., S], the target positions, or None
+            (default) for blocks of content rows.
 
     Returns:
         (gradient of `rows`, gradient of `distances`).

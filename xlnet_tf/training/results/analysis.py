@@ -24,11 +24,12 @@ def analyse(task, examples, decoded, labels=None):
 
     Returns:
         dict of JSON values, empty for a kind of task without such figures.
-        Tasks with classes have `calibration_error`. Tasks with two classes, and
-        tasks with several classes per text, also have `positive`, `roc_auc`,
-        `average_precision`, `best_threshold` and `best_f1`. Tasks with numbers
-        have `spread`, the standard deviation of the predictions divided by the
-        standard deviation of the true numbers.
+        Tasks with one class per text have `calibration_error`. Tasks with two
+        classes, and tasks with several classes per text, have `positive` (the
+        name of the positive class), `roc_auc`, `average_precision`,
+        `best_threshold` and `best_f1`. Tasks with numbers have `spread`, the
+        standard deviation of the predictions divided by the standard deviation
+        of the true numbers.
     """
     if task.kind == "regression":
         targets = np.array([float(x.label) for x in examples])

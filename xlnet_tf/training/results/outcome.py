@@ -78,7 +78,8 @@ def finetuning_ending(
         results: dict made by `make_results`.
         predicted: (path of the examples, path of the predictions, dict of
             metrics), or None (default) without predictions.
-        is_new: bool, whether the results are new. Default True.
+        is_new: bool, whether this process computed the results, False if the
+            run was finished before. Default True.
         is_one: bool, whether the run has a single seed. Default True.
 
     Returns:

@@ -71,10 +71,11 @@ def prediction_rows(examples, decoded):
         decoded: list of X dicts, results of `TaskKind.decode`.
 
     Returns:
-        list of X dicts. A dict begins with the place of the example (`row` of a
-        file, otherwise `where`), its content, such as `text`, and the truth,
-        such as `true_label`. It continues with `predicted_label`, `right`
-        (whether the prediction is right) and the result of `TaskKind.decode`.
+        list of X dicts. A dict begins with the example's place (`row`, its row
+        number in a file, or else `where`), its content, such as `text`, and the
+        truth, such as `true_label`. It continues with `predicted_label`,
+        `right` (whether the prediction is right) and the result of
+        `TaskKind.decode`.
     """
     return [
         {**_shown(example, one), **one}
@@ -116,7 +117,7 @@ def _shown(example, one):
 
 
 def write_report(directory, task, examples, decoded, labels=None):
-    """Write the tables and pictures about answers for the kind of task.
+    """Write the tables and pictures of answers that a kind of task has.
 
     Args:
         directory: path of the directory for the files.
@@ -319,7 +320,7 @@ def draw_confusion(file, targets, predictions, labels, title):
 
 
 def draw_regression(file, targets, predictions, title):
-    """Draw predicted numbers over true numbers.
+    """Draw predicted numbers against true numbers.
 
     Args:
         file: path of the PNG, which is written atomically.
@@ -338,7 +339,7 @@ def draw_regression(file, targets, predictions, title):
 
 
 def draw_answers(file, by_length, title):
-    """Draw the F1 of answers over the true answer's number of words.
+    """Draw the F1 of answers against the true answer's number of words.
 
     Args:
         file: path of the PNG, which is written atomically.

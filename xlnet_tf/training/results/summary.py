@@ -42,14 +42,14 @@ def make_results(
 
     Args:
         task: str, name of the task.
-        metrics: dict of str to float, made by `Task.score`, with the main
+        metrics: dict of str to float, made by `TaskKind.score`, with the main
             metric first.
         seed: int, seed of the run.
         steps: int, number of training steps.
         examples: int, number of training examples.
         preset: str or None, the preset of the model.
         started_from: str, "pretrained" or "random".
-        details: dict made by `Task.details`, or None.
+        details: dict made by `TaskKind.details`, or None.
         analysis: dict made by `analyse`, or None.
         **facts: other entries of the results.
 
@@ -103,9 +103,9 @@ def written(metrics, comma=", "):
     """Format metrics as a line of text.
 
     Args:
-        metrics: dict of str to float. A threshold equal to the lowest 32-bit
-            number means that no question is answered. The line then has words
-            instead of the number.
+        metrics: dict of str to float. A threshold equal to the lowest
+            float32 means that no question is answered. For such a threshold
+            the line has the words "never answers".
         comma: str, text between two metrics. Default ", ".
     """
     return comma.join(

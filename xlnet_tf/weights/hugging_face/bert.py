@@ -201,8 +201,8 @@ def backbone_table(scope, config):
     """Table from a backbone's variables to Hugging Face's tensor names.
 
     Args:
-        scope: str, beginning of the names: "bert." in a task, "" in a file of
-            only a backbone.
+        scope: str, beginning of the tensor names: "bert." in the files of a
+            task, "" in the files of a backbone.
         config: BertConfig.
 
     Returns:
@@ -237,7 +237,7 @@ def backbone_table(scope, config):
 
 
 def of_config(table, config):
-    """Remove variables from a table if a model of the config lacks them."""
+    """Remove from a table the variables that a config's model does not have."""
     absent = set()
     if not config.num_segments:
         absent.add("segment_embedding/embeddings")
@@ -250,11 +250,11 @@ def head_tables(scope):
     """Tables from the variables of each head to Hugging Face's tensor names.
 
     Args:
-        scope: str, see `backbone_table`. The pooler belongs to the head here,
-            but its name begins with the scope.
+        scope: str, see `backbone_table`. In this library the pooler is part of
+            the head, but its tensor name begins with the scope.
 
     Returns:
-        dict from the name of a task to the table of its head.
+        dict from a task's class name to the table of its head.
     """
     predictions = "cls.predictions.transform"
     sequence = {

@@ -102,7 +102,7 @@ class MPNetSource(BertSource):
 
 
 def head_tables(scope):
-    """Make `bert.head_tables` with the tensor names of MPNet."""
+    """Make the tables of `bert.head_tables`, with MPNet's tensor names."""
     sequence = {
         **dense("head/summary_dense", "classifier.dense"),
         **dense("head/logits_dense", "classifier.out_proj"),
@@ -125,7 +125,7 @@ def head_tables(scope):
 
 
 def backbone_table(scope):
-    """Make `bert.backbone_table` with the tensor names of MPNet."""
+    """Make the table of `bert.backbone_table`, with MPNet's tensor names."""
     ours, theirs = "block_{}", f"{scope}encoder.layer.{{}}"
     inside, embeddings = f"{theirs}.attention", f"{scope}embeddings"
     return {

@@ -2,7 +2,7 @@
 
 Such a directory has a `config.json`. Its weights are in `model.safetensors`, in
 shards with an index, or in `pytorch_model.bin`, which torch reads with
-`weights_only`. Kernels of dense layers are transposed.
+`weights_only`. Kernels of dense layers are transposes of the kernels in Keras.
 """
 
 import typing
@@ -30,8 +30,8 @@ class HuggingFaceSource(WeightSource):
     Attributes:
         values: dict, the contents of `config.json`.
         embedding: str, end of the token embedding's tensor name.
-        noun: str, the model in messages, such as "an XLNet".
-        architectures: dict from Hugging Face's class names to ours.
+        noun: str, name of the model in messages, such as "an XLNet".
+        architectures: dict from Hugging Face's class names to this library's.
         activation_name: str, the key of the activation in `config.json`.
 
     Raises:
@@ -53,7 +53,7 @@ class HuggingFaceSource(WeightSource):
 
     @property
     def gelu(self):
-        """Reason for the form of GELU, for messages."""
+        """Reason for the form of GELU in the config, for messages."""
         name = self.values.get(self.activation_name, "gelu")
         if name == "gelu":
             return 'Hugging Face\'s code computes the erf form for "gelu"'
@@ -83,7 +83,7 @@ class HuggingFaceSource(WeightSource):
         return self.tensors and self._scope
 
     def is_a(self, architecture):
-        """Whether the config names a class of Hugging Face."""
+        """Whether `config.json` names Hugging Face's class `architecture`."""
         return architecture in self._named
 
     def _named_architectures(self):
@@ -163,8 +163,9 @@ def task_head_weights(task, tables, head=None):
 
     Args:
         task: a task.
-        tables: dict from the name of a task to the table of its head's weights.
-        head: Head to load, perhaps of another task. None: the task's own head.
+        tables: dict from a task's class name to the table of its head.
+        head: Head to load, perhaps from another class of task. None: the task's
+            own head.
 
     Returns:
         list of Weight.

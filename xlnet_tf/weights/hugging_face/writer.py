@@ -34,10 +34,11 @@ _READ_AS = {"XLNetRanker": "XLNetMultipleChoice"}
 def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
     """Write a model in Hugging Face's format.
 
-    The files are `config.json` and `model.safetensors`, or shards with an
-    index. The tanh form of GELU is written as "gelu_new", so that Hugging
-    Face's code computes the same outputs. That code has one dropout rate, and
-    ignores the field `attention_dropout`, which only this library reads.
+    The config is in `config.json`, and the weights are in `model.safetensors`
+    or in shards with an index. The tanh form of GELU is written as "gelu_new",
+    so that Hugging Face's code computes the same outputs. That code has one
+    dropout rate, and ignores the field `attention_dropout`, which only this
+    library reads.
 
     Args:
         model: a backbone, or a task.
@@ -46,7 +47,7 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
 
     Raises:
         ValueError: if Hugging Face has no equivalent head or no model of
-            these sizes, or the directory is in the released format.
+            these sizes, or the directory has a model in the released format.
     """
     path = as_path(path)
     check_writable(model)

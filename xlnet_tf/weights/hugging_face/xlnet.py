@@ -142,8 +142,8 @@ def backbone_table(scope):
     """Table from a backbone's variables to Hugging Face's tensor names.
 
     Args:
-        scope: str, beginning of the names: "transformer." in a task, "" in a
-            file of only a backbone.
+        scope: str, beginning of the tensor names: "transformer." in the files
+            of a task, "" in the files of a backbone.
 
     Returns:
         dict of str to Place, see `table.table_weights`.
@@ -178,7 +178,7 @@ def head_tables():
     """Tables from the variables of each head to Hugging Face's tensor names.
 
     Returns:
-        dict from the name of a task to the table of its head.
+        dict from a task's class name to the table of its head.
     """
     sequence = {
         **dense("head/logits_dense", "logits_proj"),

@@ -3,9 +3,9 @@
 For each layer with adapters, the file has the arrays
 `layers/PATH/lora_kernel_a` and `layers/PATH/lora_kernel_b`, and
 `layers/PATH/base`, a few values of the kernel that the adapters were trained
-with. `heads/NAME/PATH/N` are the weights of the head. The attribute `adapters`
-is JSON with the config of the backbone, the layers with rank and alpha, and the
-class of the model.
+with. `heads/NAME/PATH/N` is weight N of the layer PATH in the head NAME. The
+attribute `adapters` is JSON with the config of the backbone, the layers with
+rank and alpha, and the class of the model.
 """
 
 import json
@@ -117,7 +117,7 @@ def _parts(head):
 
 
 def _sample(layer):
-    """Select a few values of a kernel, before adapters, float32 array."""
+    """Select a few values of a kernel without its adapters, float32 array."""
     kernel = ops.convert_to_tensor(layer._kernel)
     values = ops.reshape(kernel, [-1])[:_NUM_VALUES]
     return ops.convert_to_numpy(ops.cast(values, "float32"))
@@ -165,7 +165,7 @@ def load_adapters(model, path):
 
 
 def _read(path):
-    """Read an adapter file: (dict of its attribute, dict of str to array)."""
+    """Read an adapter file: (dict in its attribute, dict of arrays by name)."""
     import h5py
 
     try:

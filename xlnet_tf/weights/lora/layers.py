@@ -32,7 +32,7 @@ _KERNEL = "0"  # Keras' name of the kernel
 
 
 class Adaptable:
-    """Mixin with the adapters of both layer classes; see the module docstring.
+    """Mixin with the adapters of `Dense` and `EinsumDense`; see the module.
 
     Attributes:
         writes_merged: bool, whether weight files get the merged kernel instead
@@ -238,8 +238,9 @@ def _add_bias(outputs, bias):
 def _sum_rows(tensor):
     """Sum [..., rows, W] to [W], one axis at a time.
 
-    If XLA compiles all operations except products (`model/fusion.py`), it would
-    compute `tensor` again for a sum, but not for a product with ones.
+    In bfloat16 on TensorFlow, a product with ones replaces the sum. There XLA
+    may compile all operations except products (`model/fusion.py`), and would
+    compute `tensor` again for a sum.
 
     If W is large, XLA on a CPU takes five times as long for one sum over two
     axes. XLA would also merge two successive sums into one. To prevent this,

@@ -123,9 +123,9 @@ def merged_when_written(model):
 
 
 def config_without_lora(config):
-    """Change a config to one without adapters and frozen layers.
+    """Copy a config without the backbone's adapters and frozen layers.
 
-    Entries of heads, and configs of models without adapters, are unchanged.
+    The entries of heads stay. A config without adapters is copied unchanged.
 
     Args:
         config: dict, the result of `get_config` of a backbone or a task.
@@ -166,7 +166,7 @@ def copy_merged(model, copy):
 
 
 def own_values(layer):
-    """Read a layer's own weights as for a weight file: dict of str to array."""
+    """Read a layer's own weights: dict of arrays by name in a weight file."""
     values = {}
     layer.save_own_variables(values)
     return {k: ops.convert_to_numpy(value) for k, value in values.items()}

@@ -53,7 +53,7 @@ _MOST_KEPT = 2**28
 
 
 class _Rows(NamedTuple):
-    """Inputs of the kernels that belong to rows.
+    """Inputs of the kernels that have an axis of rows.
 
     Attributes:
         query: [B, Q, N, H], the scaled sum of the query and the content bias.
@@ -97,7 +97,7 @@ class _Rows(NamedTuple):
 
 
 def why_unsupported(query_shape, num_tokens, num_keys, dtype):
-    """Return the reason why the kernels cannot compute a call, str, or None.
+    """Return why the kernels cannot compute a call, str, or None if they can.
 
     Args:
         query_shape: tuple of ints, (B, N, Q, H).
@@ -183,7 +183,7 @@ def attend(inputs, rules, interpret=False):
 
 
 def _with_bias(query, bias):
-    """Add a bias [N, H] to the query, with a float32 sum as its gradient."""
+    """Add a bias [N, H] to the query; sum the bias's gradient in float32."""
     wide = jnp.broadcast_to(bias.astype(jnp.float32), query.shape)
     return query + wide.astype(query.dtype)
 

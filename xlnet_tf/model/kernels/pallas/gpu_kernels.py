@@ -81,8 +81,7 @@ class Inputs(NamedTuple):
 
     Attributes:
         query: [Q, H], the scaled sum of the query and the content bias.
-        difference: float32 [Q], the score of a key in a different segment minus
-            its score in the same segment.
+        difference: float32 [Q], see `scores.segment_difference`.
         key, value: [K, H].
         by_distance: [F], the scores by distance of a block's rows, or [J, F]
             for all blocks.
@@ -171,7 +170,7 @@ def key_gradients_kernel(*references, sizes):
             upstream * output, times 1 - dropout. The results are `key_gradient`
             and `value_gradient` [Y, H], and `score_gradient` [J, F]. At first
             `score_gradient` holds the scores by distance. The kernel replaces
-            each score by its gradient, which is 0 at distances to no key.
+            each score by its gradient, which is 0 at distances without a key.
         sizes: Sizes.
     """
     inputs = Inputs(*references[:9])
@@ -218,7 +217,7 @@ def key_gradients_kernel(*references, sizes):
 
 
 def _clear(score_gradient, starts, first_key, begin, sizes):
-    """Set the gradient to 0 before tile `begin` and at distances to no key."""
+    """Zero the gradient of row tiles before `begin` and of unused distances."""
     shape = (sizes.tile_rows, sizes.tile_keys)
     zeros = jnp.zeros(shape, score_gradient.dtype)
 
@@ -334,9 +333,9 @@ def _load_by_key(scores, block, starts, first_key, sizes):
     """Load the scores by distance of a tile, [X, Y], key by key.
 
     In the layout of the query's tiles, Triton gives each thread eight
-    neighbouring scores. Their addresses may be odd, so a thread would load them
-    one by one. In the transposed layout, neighbouring threads load neighbouring
-    scores.
+    neighbouring scores of a row. The first address may be odd, so the thread
+    would load the eight scores one by one. In the transposed layout,
+    neighbouring threads load neighbouring scores.
     """
     keys = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
     where = keys[:, None] + starts[None, :]
@@ -393,7 +392,7 @@ def _scores(inputs, rows, query, key, by_distance, first_word, sizes):
 
 
 def _drop(weights, hashes, first_key, sizes):
-    """Set dropped weights to 0, without dropout's factor; see `keep_mask`."""
+    """Set weights that `keep_mask` drops to 0; do not scale kept weights."""
     if not sizes.dropout:
         return weights
     column = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)

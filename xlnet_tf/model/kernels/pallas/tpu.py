@@ -33,7 +33,7 @@ _VMEM_BYTES = 96 * 2**20
 
 
 def why_unsupported(query_shape, num_tokens, num_keys, dtype):
-    """Return the reason why the kernel cannot compute a call, str, or None.
+    """Return why the kernel cannot compute a call, str, or None if it can.
 
     Args:
         query_shape: tuple of ints, (B, N, Q, H).
@@ -209,7 +209,7 @@ def _in_jax(query, vectors, key, value, position, codes, where, sizes):
 def _sees_early_keys_only(codes, sizes):
     """Find blocks whose rows attend only to early keys, int32 [B, T / 128].
 
-    1 = no row of the block attends to a late key.
+    1 = the block's rows attend only to the first `Sizes.early_keys` keys.
     """
     batch_size, num_blocks = codes.shape[0], sizes.num_content // LANES
     if sizes.early_keys is None or not num_blocks:

@@ -457,14 +457,14 @@ def _mix(bits):
 
 
 def _to_keys(by_distance, block, shifts_ref, sizes):
-    """Re-index scores from distance to key; each row begins at its column."""
+    """Re-index scores from distance to key; each row has a shift of its own."""
     amount, limit = _shift_of_rows(block, shifts_ref, sizes)
     shifted = _shift(by_distance, amount, limit, to_left=True)
     return shifted[:, : block.num_keys]
 
 
 def _to_distances(by_key, block, shifts_ref, sizes):
-    """Re-index from key to distance, with zeros at distances to no key.
+    """Re-index from key to distance, with zeros at distances without a key.
 
     This is the transpose of `_to_keys`.
     """
