@@ -28,14 +28,14 @@ def write_checksums(directory):
 
 
 def add_checksums(directory, names, listing=CHECKSUMS_FILE):
-    """Write the SHA-256 of new files to the `SHA256SUMS` of a directory.
+    """Write the SHA-256 of new files to the list of digests in a directory.
 
     The entries of files that no longer exist are removed.
 
     Args:
         directory: path.
         names: list of str, paths below the directory.
-        listing: str, name of the file that lists the digests.
+        listing: str, name of the list of digests. Default `SHA256SUMS`.
     """
     directory = as_path(directory)
     file = directory / listing

@@ -29,7 +29,7 @@ _IS_BLOCK, _LENGTH, _BEGIN = range(3, 6)
 
 @dataclasses.dataclass(frozen=True)
 class PseudoMaskedReader(ObjectiveReader):
-    """Reader that draws blocks of tokens to predict, in a random order.
+    """Reader that draws blocks of tokens, predicted in a random order.
 
     In every epoch, new blocks are drawn until they contain the requested share
     of the tokens. The last block may exceed this share. 40 % of the blocks have

@@ -88,8 +88,9 @@ class Tree:
     """Files of a directory or an archive, with forward slashes in names.
 
     Args:
-        path: str, path of the directory or archive.
-        file: str, name of the only file, or None for all files.
+        path: str, path of the directory or archive. For a single file, the path
+            of its directory.
+        file: str, name of the single file, or None for all files of `path`.
         archive: zipfile.ZipFile, tarfile.TarFile, or None for a directory.
 
     Attributes:

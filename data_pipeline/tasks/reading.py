@@ -279,8 +279,8 @@ def find_columns(
         task: str or TaskSpec.
         path: see `read_examples`. A single file is read as `split`.
         split: str.
-        columns: see `read_examples`. A column that is not given and has no
-            usual name is guessed.
+        columns: see `read_examples`. For a role that is not given, a column
+            with a usual name of the role is taken, else a column is guessed.
         run_columns: dict of role to column name, the columns of an earlier run,
             or None. If the split has these columns, they are used for roles
             that `columns` does not give.

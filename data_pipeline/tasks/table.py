@@ -61,7 +61,8 @@ class Table:
             and its cells, a list of str or a dict of column names to values.
         names: list of str, the keys of all dicts, or None (default) if the
             first dict has all keys.
-        counted: Counted that the reader of `rows` uses, or None (default).
+        counted: object of the class `Counted`, with which the reader of `rows`
+            counts faults, or None (default).
 
     Attributes:
         place: str.

@@ -10,8 +10,8 @@ def layers_by_path(model):
         model: keras.Layer.
 
     Returns:
-        dict from path, attribute names joined by "/", to keras.Layer. A shared
-        layer occurs once.
+        dict from path to keras.Layer. A path has the names of attributes,
+        joined by "/". A shared layer occurs once.
     """
     return {path: layer for path, layer, _ in walk_layers(model)}
 

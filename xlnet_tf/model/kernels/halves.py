@@ -11,8 +11,8 @@ two tokens each:
     row 2 x x x x x x
 
 A target attends to no more keys than the content row of its token. No row
-therefore attends further ahead than the length of the longer half, and larger
-distances ahead are left out.
+therefore attends further ahead than the length of the longer half. The
+encodings of larger distances ahead are not projected.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, Q rows, N heads,
 H head dim, R = K + T distances.

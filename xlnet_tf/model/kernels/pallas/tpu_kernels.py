@@ -28,13 +28,14 @@ CONTENT_BIAS, POSITION_BIAS, SEGMENT_BIAS, SEGMENT_DIRECTION = range(4)
 
 
 class Sizes(NamedTuple):
-    """Sizes and settings of a call that its kernels are compiled for.
+    """Sizes and settings of an attention call, fixed when it is compiled.
 
     Attributes:
         num_tokens, num_targets, num_keys, num_heads, head_dim: ints, T, P, K,
             N and H.
         num_content: int, number of content rows, T or 0.
-        num_directions: int, 2 if rows may be reversed, else 1.
+        num_directions: int, 2 if the text of some sequences of the batch may be
+            reversed, else 1.
         dropout: float, dropout rate of the probabilities.
         dtype: float32 or bfloat16, type of the rows, keys and values.
         interpret: bool, whether to compute without a TPU.
