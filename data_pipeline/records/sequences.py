@@ -143,19 +143,21 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
 def _sequences(data, pairs, sequence_length, reuse_length):
     """Make Sequences from each Pair and the reused tokens before A."""
     token_ids = np.empty((len(pairs), sequence_length), np.int32)
-    for row, (begin, a_end, b_begin, b_end, _) in zip(
-        token_ids, pairs, strict=True
+    # Nothing has the length of a sequence if the text is too short for one.
+    segment_ids = np.zeros((len(pairs), sequence_length), np.uint8)
+    for ids, segments, (begin, a_end, b_begin, b_end, _) in zip(
+        token_ids, segment_ids, pairs, strict=True
     ):
         begin -= reuse_length
-        row[: a_end - begin] = data[begin:a_end]
-        row[a_end - begin + 1 : -2] = data[b_begin:b_end]
+        a_stop = a_end - begin
+        ids[:a_stop] = data[begin:a_end]
+        ids[a_stop] = SEP_ID
+        ids[a_stop + 1 : -2] = data[b_begin:b_end]
+        segments[a_stop + 1 :] = 1
     token_ids[:, -2:] = SEP_ID, CLS_ID
-    begins, a_ends, _, _, labels = np.array(pairs, np.int64).reshape(-1, 5).T
-    a_stops = a_ends - begins + reuse_length
-    token_ids[np.arange(len(pairs)), a_stops] = SEP_ID
-    segment_ids = (np.arange(sequence_length) > a_stops[:, None]).view(np.uint8)
     segment_ids[:, -1] = 2
-    return Sequences(token_ids, segment_ids, labels.astype(np.uint8))
+    labels = np.array([pair.is_next for pair in pairs], np.uint8)
+    return Sequences(token_ids, segment_ids, labels)
 
 
 class _Draws:

@@ -198,3 +198,6 @@ def test_too_short():
         made = build_sequences(stream, 31, 15, np.random.default_rng(0))
         assert made.token_ids.shape[1] == 31
         assert len(made.token_ids) == len(made.is_next) <= 1
+    # No array of this length can exist.
+    made = build_sequences(stream, 2**40, 0, np.random.default_rng(0))
+    assert made.token_ids.shape == made.segment_ids.shape == (0, 2**40)
