@@ -84,8 +84,8 @@ def setting(
         range: Range of a number, or None for any number.
         choices: tuple of str, the allowed strings, or None for any string.
         metavar: str, placeholder for the value in the option's help.
-        meant: dict of names that are not choices but that users may try, to the
-            choice that an error message suggests for each, or None.
+        meant: dict from wrong values that users may try to the choices that
+            error messages suggest instead, or None.
         **facts: further metadata of the field, for the settings class.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Base class of the readers of objectives.
+"""Base class of readers, which make the features of an objective.
 
 A record stores the true tokens and the target positions that were drawn during
 the build. An objective with other targets draws new positions.
@@ -25,7 +25,7 @@ class Draw(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveReader:
-    """Base class of the readers of objectives.
+    """Base class of readers, which make the features of an objective.
 
     Attributes:
         name: str, key in the registry `data_pipeline.objectives.READERS`. The

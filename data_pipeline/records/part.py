@@ -1,4 +1,4 @@
-"""Build of the record shards of one part of the text, atomically.
+"""Building of the record shards of one part of the text, whole or not at all.
 
 All random draws of a part depend only on the seed, the split and the number of
 the part. So every process builds the same bytes.
@@ -6,7 +6,7 @@ the part. So every process builds the same bytes.
 The files of a part, in the temporary directory of a build:
 
     train-0-forward     shards, a file for each direction
-    train-0.json        counts, and the digest of its text
+    train-0.json        counts, and the digest of the part's text
     train-0.sha256      SHA-256 of these files, written last
 
 A part counts as missing if it has no `.sha256` file, or if another of its files

@@ -7,9 +7,9 @@ The checksums detect every flipped byte, but no missing or exchanged records.
 The manifest of the set therefore stores the checksums of each shard's first and
 last record.
 
-Shapes: n records, L bytes of a record, F = L + 16 bytes of a frame. A frame has
-the length of the record (8 bytes), the checksum of the length (4), the record,
-and the checksum of the record (4).
+Shapes: n records, L bytes of a record, F = L + 16 bytes of a frame. A frame
+consists of four fields: the length of the record (8 bytes), the checksum of the
+length (4), the record, and the checksum of the record (4).
 
 Source: tensorflow/core/lib/io/record_writer.h, tensorflow/core/example.
 """

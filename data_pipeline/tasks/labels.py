@@ -23,14 +23,15 @@ _MOST_SHOWN = 5
 
 
 def labels_of(task, examples):
-    """Return the classes of a task, or find the classes of its examples.
+    """Return the classes of a task, from its examples if it names none.
 
     Args:
         task: TaskSpec.
         examples: list of training examples.
 
     Returns:
-        tuple of str, or None for a task without classes.
+        tuple of str, or None for a kind of task that has no classes, such as
+        regression.
     """
     of_example = _OF_EXAMPLE.get(task.kind)
     if of_example is None or task.labels is not None:

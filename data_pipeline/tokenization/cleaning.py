@@ -304,9 +304,9 @@ def kind_ranges(kinds, usual):
         usual: int, the kind of all other characters.
 
     Returns:
-        tuple of the first code of each range, int32 array [ranges], and the
-        kinds before the first range and in each range, int32 array [ranges +
-        1].
+        tuple of two int32 arrays. The first array, [ranges], has the first code
+        of each range. The second array, [ranges + 1], has the kind of the codes
+        before the first range, then the kind of each range.
     """
     limits, range_kinds = [], [usual]
     for code in sorted(kinds.keys() | {code + 1 for code in kinds}):

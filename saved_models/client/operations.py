@@ -136,7 +136,8 @@ def as_checked(saved, directory):
         directory: path of the original SavedModel.
 
     Yields:
-        pathlib.Path of a local directory with the weights of `directory`.
+        pathlib.Path of the temporary directory, which has the checked graph and
+            the weights of `directory`.
     """
     with (
         local_copy(directory / "variables") as weights,

@@ -88,8 +88,8 @@ class TextGenerator:
         settings: GenerationSettings.
 
     Raises:
-        ValueError: if the model cannot generate, `segment_length` is given for
-            a model without memory, or `num_beams` is above 1 on JAX.
+        ValueError: if the model cannot generate, if `segment_length` is given
+            for a model without memory, or if `num_beams` is above 1 on JAX.
 
     Attributes:
         model, tokenizer, settings: the arguments.

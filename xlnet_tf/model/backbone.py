@@ -79,9 +79,9 @@ class XLNetBackbone(Backbone):
             too. The layers are then not recomputed. Default False.
         first_half_length: int, length of a prefix whose content rows and
             targets cannot attend to the tokens after the prefix, as in
-            pretraining with `reuse_length`. Unused distances are then not
-            projected.
-            "memory_efficient", and "fused" on a GPU, skip the masked scores.
+            pretraining with `reuse_length`. The kernels "memory_efficient",
+            and "fused" on a GPU, skip the masked scores, and encodings of
+            relative positions that no row then needs are not projected.
             Outputs are wrong if a mask lets these rows attend to tokens after
             the prefix. Default 0: there is no such prefix.
 

@@ -43,11 +43,11 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
             None.
 
     Returns:
-        tuple of features, `y` int32 [B, P], the tokens of the targets, and
-        `sample_weight` float32 [B, P], 0 for padding. Features are `token_ids`,
-        `segment_ids` and `padding_mask`, int32 [B, T], and `target_positions`,
-        int32 [B, P]. Without targets, the result is only the features of the
-        sources, padded on the left.
+        tuple (features, `y`, `sample_weight`). `y`, int32 [B, P], has the
+        tokens of the targets. `sample_weight`, float32 [B, P], is 0 for
+        padding. Features are `token_ids`, `segment_ids` and `padding_mask`,
+        int32 [B, T], and `target_positions`, int32 [B, P]. Without targets, the
+        result is only the features of the sources, padded on the left.
 
     Example:
 

@@ -365,7 +365,8 @@ class TargetInputs:
             "content" or "pseudo".
         config: XLNetConfig or BertConfig.
         target_corruption: float, the share of corrupted tokens.
-        pseudo_mask_id: int, the id used as [P].
+        pseudo_mask_id: int, the id of the pseudo mask, which `XLNetSeq2Seq`
+            calls [P].
 
     Attributes:
         num_pieces: int, the smaller of V and the tokenizer's number of pieces.

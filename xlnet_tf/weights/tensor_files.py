@@ -324,7 +324,7 @@ def store_as_float16(file):
 
 
 def check_arrays(file, size):
-    """Refuse an HDF5 file with arrays of false size or location.
+    """Refuse an HDF5 file with arrays beyond its size or stored elsewhere.
 
     Args:
         file: seekable binary file.

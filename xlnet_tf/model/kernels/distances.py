@@ -145,7 +145,7 @@ def make_position_blocks(position, num_tokens, num_keys, size=None):
 
 
 def sum_position_blocks(gradient, num_tokens):
-    """Sum the blocks' gradients: the gradient of `make_position_blocks`.
+    """Compute the gradient of `make_position_blocks`, a sum over blocks.
 
     Args:
         gradient: tensor of shape [..., T / S, K + S, H], the gradient of the
