@@ -116,6 +116,20 @@ def played(monkeypatch, num_rounds=3, alongside=4):
     return rounds.hold(measurement, settings, pathlib.Path(), str)
 
 
+def test_a_step_is_measured_in_the_precision_of_its_settings(monkeypatch):
+    ours = importlib.import_module("benchmarks.contenders.ours")
+    models = []
+
+    def set_up(backend, model, *_):
+        models.append(model)
+        return lambda: None
+
+    monkeypatch.setattr(ours, "_step", set_up)
+    for precision in ("float32", "bfloat16"):
+        ours.fine_tuning_step(TINY, 2, 8, precision=precision)
+        assert models[-1].backbone.compute_dtype == precision
+
+
 def test_contest(monkeypatch):
     ours, absent, peer = played(monkeypatch)
     assert Played.turns == ["ours", "peer"] * 3

@@ -36,6 +36,7 @@ from xlnet_tf.training.directory import claim_identity
 from xlnet_tf.training.directory import opened
 from xlnet_tf.training.evaluation import Evaluator
 from xlnet_tf.training.evaluation import padded_lengths
+from xlnet_tf.training.log import strategy_lines
 from xlnet_tf.training.log import tell_first_lines
 from xlnet_tf.training.pretrain import MODEL_FILE
 from xlnet_tf.training.results.outcome import finetuning_ending
@@ -366,7 +367,7 @@ def first_lines(run, task, model):
         f"model     {model.count_params():,} parameters, {start} of "
         f"{settings.preset}, {settings.precision}",
         *describe_lora(model),
-        f"strategy  {run.backend.describe(model.trainable_variables)}",
+        *strategy_lines(run, model),
         f"steps     {settings.steps} of {settings.batch_size} rows = {epochs} "
         f"epochs, evaluated every {settings.evaluation_interval}; "
         f"{batches.padding():.0%} of the tokens are padding",

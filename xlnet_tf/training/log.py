@@ -21,6 +21,7 @@ from data_pipeline.base.progress import duration
 from xlnet_tf.pictures.curves import draw_curves
 from xlnet_tf.training.profile import LoopProfile
 from xlnet_tf.training.trackers import make_tracker
+from xlnet_tf.training.update import bytes_of_moments
 
 PICTURE_FILE = "loss.png"
 NOT_FINITE_FILE = "not_finite.jsonl"
@@ -38,6 +39,17 @@ def read_steps(file):
         list of dict, empty without the file.
     """
     return [x for x in read_json_lines(file) if isinstance(x.get("step"), int)]
+
+
+def strategy_lines(run, model):
+    """Return the lines about devices and divided moments, list of str."""
+    lines = [f"strategy  {run.backend.describe()}"]
+    if run.settings.shard_optimizer:
+        megabytes = bytes_of_moments(model, run.backend) / 1e6
+        lines.append(
+            f"optimizer {megabytes:,.2f} MB of Adam's moments on each device"
+        )
+    return lines
 
 
 def tell_first_lines(lines, checkpoints):

@@ -142,14 +142,18 @@ class Jax:
         self.num_replicas = len(self.devices)
         self.has_tpu = self.devices.devices[0].platform == "tpu"
 
-    def describe(self, weights):
-        """Return a line of text about the devices; see `TensorFlow`."""
+    def describe(self):
+        """Return a line of text about the devices."""
         kind = self.devices.devices[0].platform.upper()
         several = ""
         if self.devices.workers > 1:
             several = f" in {self.devices.workers} workers"
-        divided = self.devices.describe_moments(weights)
-        return f"JAX, {len(self.devices)} device(s) of {kind}{several}{divided}"
+        return f"JAX, {len(self.devices)} device(s) of {kind}{several}"
+
+    def moment_shape(self, weight):
+        """Return the shape of a moment on one device; see `TensorFlow`."""
+        sharding = self.devices.sharding(self.devices.spec_of(weight))
+        return sharding.shard_shape(weight.shape)
 
     def tracked(self, model, optimizer):
         """Return the parts of model and optimizer for a checkpoint, dict."""
@@ -313,40 +317,32 @@ class Devices:
         # XLA would copy the sums of a single device.
         return jax.lax.psum(sums, "rows") if len(self) > 1 else sums
 
-    def of_moment(self, array):
-        """Return how a moment, or its gradient, is divided, PartitionSpec."""
+    def spec_of(self, array):
+        """Return how a weight's moments and gradient are divided.
+
+        The first axis whose length is a multiple of the number of devices is
+        divided. A weight without this axis has undivided moments.
+
+        Args:
+            array: array or variable with the shape of the weight.
+
+        Returns:
+            PartitionSpec.
+        """
         if self._divides_moments:
             for axis, size in enumerate(array.shape):
                 if size % len(self) == 0:
                     return PartitionSpec(*[None] * axis, "rows")
         return _ALL
 
-    def describe_moments(self, weights):
-        """Return a text about the memory of divided moments, or "".
-
-        Args:
-            weights: list of keras.Variable, the weights that training changes.
-        """
-        if not self._divides_moments:
-            return ""
-        shapes = [
-            self.sharding(self.of_moment(x)).shard_shape(x.shape)
-            for x in weights
-        ]
-        held = 8e-6 * sum(map(math.prod, shapes))  # two float32 moments
-        whole = 8e-6 * sum(math.prod(x.shape) for x in weights)
-        return (
-            f"; Adam's moments: {held:,.2f} of {whole:,.2f} MB on each device"
-        )
-
     def summed_gradient(self, gradient):
         """Sum a gradient over the devices, within `on_each`.
 
-        Each device receives its part of the sum, see `of_moment`.
+        Each device receives the part of the sum that `spec_of` gives it.
         """
 
         def summed(array):
-            spec = self.of_moment(array)
+            spec = self.spec_of(array)
             if spec == _ALL:
                 return self.summed(array)
             axis = len(spec) - 1
@@ -357,10 +353,10 @@ class Devices:
         return [summed(x) for x in gradient]
 
     def put_moments(self, arrays):
-        """Put moments on the devices, each divided as `of_moment` says."""
+        """Put moments on the devices, divided by `spec_of`."""
 
         def put(array):
-            spec = self.of_moment(array)
+            spec = self.spec_of(array)
             if spec == _ALL:
                 return self.copied(array)
             if array.sharding == self.sharding(spec):
@@ -372,10 +368,13 @@ class Devices:
         return [put(x) for x in arrays]
 
     def own_moments(self, arrays):
-        """Convert moments for use between steps: undivided ones are copied."""
+        """Return the moments of a step as values of the optimizer's variables.
+
+        Divided moments stay where they are. Undivided moments, and the number
+        of steps, become arrays of this process.
+        """
         return [
-            self.own_copies(x) if self.of_moment(x) == _ALL else x
-            for x in arrays
+            self.own_copies(x) if self.spec_of(x) == _ALL else x for x in arrays
         ]
 
     def divided(self, arrays):
@@ -464,7 +463,7 @@ class Steps:
         begun, devices = time.monotonic(), self._devices
         weights = devices.copied(values(self._model.trainable_variables))
         moments = devices.put_moments(values(self._optimizer.variables))
-        # Else the variables would keep moments that are not divided.
+        # Otherwise the variables would keep moments that are not divided.
         assign(self._optimizer.variables, moments)
         others = devices.copied(values(untrained(self._model)))
         sums, weight, results = None, 0.0, []
@@ -646,7 +645,7 @@ def make_step(model, optimizer, loss, settings, devices):
         memory = _if(report["is_finite"], memory, before)
         return weights, moments, memory, report
 
-    of_moments = [devices.of_moment(x) for x in optimizer.variables]
+    of_moments = [devices.spec_of(x) for x in optimizer.variables]
     shardings = jax.tree.map(devices.sharding, (_ALL, of_moments, _ROWS, _ALL))
     return jax.jit(step, donate_argnums=(0, 1), out_shardings=shardings)
 
@@ -659,9 +658,8 @@ def _gradients(model, loss, settings, devices):
 
     Returns:
         function of (weights, others, features, seeds) that returns (gradient,
-        metrics, weight, memory). `gradient` is a list of arrays, divided as
-        `Devices.of_moment` says. It and `metrics` and `weight` are sums over
-        the whole batch.
+        metrics, weight, memory). `gradient`, a list of arrays divided by
+        `Devices.spec_of`, `metrics` and `weight` are sums over the whole batch.
     """
     parts = settings.gradient_accumulation_steps
     trained = model.trainable_variables
@@ -693,7 +691,7 @@ def _gradients(model, loss, settings, devices):
         summed = devices.summed_gradient(gradient), *devices.summed(figures)
         return *summed, memory
 
-    of_gradient = [devices.of_moment(x) for x in trained]
+    of_gradient = [devices.spec_of(x) for x in trained]
     return devices.on_each(
         sums_of_rows,
         (_ALL, _ALL, _ROWS, _ROWS),

@@ -48,14 +48,13 @@ class TensorFlow:
         self.has_tpu = bool(tf.config.list_logical_devices("TPU"))
         self.multiplies_bfloat16 = multiplies_bfloat16(strategy)
 
-    def describe(self, weights):
-        """Return a line of text about the devices.
-
-        Args:
-            weights: list of keras.Variable, the weights that training changes.
-        """
-        del weights
+    def describe(self):
+        """Return a line of text about the devices."""
         return describe(self.strategy)
+
+    def moment_shape(self, weight):
+        """Return the shape of a weight's moment on one replica, tuple."""
+        return weight.shape
 
     def tracked(self, model, optimizer):
         """Return the parts of model and optimizer for a checkpoint, dict."""

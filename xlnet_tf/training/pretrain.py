@@ -48,6 +48,7 @@ from xlnet_tf.training.initial_weights import objective_of_preset
 from xlnet_tf.training.initial_weights import start_from
 from xlnet_tf.training.initial_weights import values_of_another
 from xlnet_tf.training.log import draw_losses
+from xlnet_tf.training.log import strategy_lines
 from xlnet_tf.training.log import tell_first_lines
 from xlnet_tf.training.on_tensorflow import make_memory
 from xlnet_tf.training.records import check_same_text
@@ -60,6 +61,7 @@ from xlnet_tf.training.settings import DATA
 from xlnet_tf.training.settings import PretrainingSettings
 from xlnet_tf.training.settings import names_of
 from xlnet_tf.training.step import Loss
+from xlnet_tf.training.update import bytes_of_moments
 from xlnet_tf.training.update import make_optimizer
 from xlnet_tf.weights.tensor_files import digest_of_weights
 
@@ -303,12 +305,13 @@ def first_lines(run, data, model):
     parts = settings.gradient_accumulation_steps
     rows = settings.replica_batch_size(replicas) // parts
     expected = expected_bytes(model, rows, data)
+    expected += bytes_of_moments(model, run.backend)
     lines = [
         f"model     {model.backbone.kind} of {sizes.num_layers} layers x "
         f"{sizes.hidden_dim}, {sizes.num_heads} heads, "
         f"{sizes.vocabulary_size:,} tokens: {model.count_params():,} "
         f"parameters, {settings.precision}",
-        f"strategy  {run.backend.describe(model.trainable_variables)}",
+        *strategy_lines(run, model),
         f"batch     {settings.batch_size} sequences = {replicas} replica(s) "
         f"x {parts} part(s) x {rows}; {settings.batch_size * length:,} tokens "
         "per step",
@@ -339,10 +342,9 @@ def first_lines(run, data, model):
 
 
 def expected_bytes(model, rows, data):
-    """Estimate a step's bytes of device memory with `rows` rows at a time."""
+    """Estimate a step's bytes with `rows` rows at a time, without moments."""
     targets = data.train.num_targets
-    # float32 weights, their gradients and Adam's two moments.
-    weights = 16 * model.count_params()
+    weights = 8 * model.count_params()  # and their gradients, in float32
     activations = model.backbone.expected_bytes(
         rows, data.sequence_length, targets if model.reads_query else 0
     )

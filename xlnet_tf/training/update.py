@@ -1,5 +1,7 @@
 """Optimizer of a run, and the update of the weights by gradients."""
 
+import math
+
 import tensorflow as tf
 
 from xlnet_tf.optimizer import AdamW
@@ -42,6 +44,17 @@ def make_optimizer(model, settings, **arguments):
         # As an attribute, so that checkpoints store it with the moments.
         optimizer.loss_scale = LossScale()
     return optimizer
+
+
+def bytes_of_moments(model, backend):
+    """Return the bytes of Adam's two moments on one replica, int.
+
+    Args:
+        model: keras.Model.
+        backend: TensorFlow or Jax.
+    """
+    shapes = map(backend.moment_shape, model.trainable_variables)
+    return 8 * sum(map(math.prod, shapes))  # float32
 
 
 class LossScale(tf.Module):
