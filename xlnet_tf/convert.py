@@ -167,7 +167,8 @@ def read(arguments):
     """Read the model that the arguments name.
 
     Returns:
-        (backbone or task, WeightSource, Head or None).
+        (model, WeightSource, Head). The model is a backbone or a task. For a
+        backbone the Head is None.
 
     Raises:
         ValueError, FileNotFoundError: see `from_preset`.
@@ -230,7 +231,7 @@ def description(model, source, head, gelu=None):
 
 
 def read_its_tokenizer(arguments):
-    """Load the tokenizer of `--tokenizer`, or else the model's own or None."""
+    """Load the tokenizer of `--tokenizer`, or else of the model, or None."""
     from xlnet_tf.loading import load_tokenizer
     from xlnet_tf.loading import open_model
 
@@ -252,8 +253,8 @@ def write(model, target, form, tokenizer=None, head=None, dtype="float32"):
         target: path of the directory.
         form: str, the format, a key of FORMATS.
         tokenizer: Tokenizer, or None (default).
-        head: Head, whose `name` is used in the released format, or None
-            (default).
+        head: Head, or None (default). The released format uses the head's
+            `name`.
         dtype: str, type of the weights in a preset. Default "float32".
     """
     from data_pipeline.base.directories import written_directory

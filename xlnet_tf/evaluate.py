@@ -77,7 +77,7 @@ def parse_arguments(argv=None):
 
 
 def _add_perplexity_options(add):
-    """Add the options for text, and for the tokens that are read at once."""
+    """Add the options for text, segments, memory and sliding windows."""
     add("--text", nargs="+", help="text files, or globs")
     add(
         "--tokenizer",

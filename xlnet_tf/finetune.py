@@ -168,7 +168,7 @@ def main(argv=None):
 def _read(settings, earlier):
     """Read the examples of the task, TaskData.
 
-    A resumed run holds out the same examples as before.
+    A resumed run holds out the same examples as before its stop.
 
     Args:
         settings: FinetuningSettings.

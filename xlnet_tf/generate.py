@@ -230,7 +230,7 @@ def _stream(generator, rows):
 
 
 def _tracked(found, rows, options, initial=0):
-    """Yield the results; show progress unless a terminal shows the results."""
+    """Yield the results; show progress if no terminal shows the results."""
     shown = not options.quiet
     if not options.output:
         shown = shown and not sys.stdout.isatty()
@@ -282,10 +282,12 @@ def _kept(lines, partial, task):
     """Context that keeps the finished lines in a partial file, for a restart.
 
     Each line is appended to a local file. A file in a bucket cannot be appended
-    to, so it is written once, when the `with` block fails or a signal stops it.
+    to, so the partial file is written once, when an error or a signal ends the
+    `with` block.
 
     Args:
-        lines: list of str, the lines written so far. New lines are appended.
+        lines: list of str, the lines written so far. This list also receives
+            the new lines.
         partial: path of the partial file, or None for no file.
         task: str, the first line of the file.
 
@@ -318,7 +320,7 @@ def _kept(lines, partial, task):
 
 
 def _task(options, rows, settings):
-    """Make the first line of a partial file, which identifies the command."""
+    """Make the first line of a partial file: a digest of the command."""
     values = {
         "model": options.model,
         "tokenizer": options.tokenizer,

@@ -222,5 +222,5 @@ def _num_parameters(objects):
 def _numbers_of_metric(
     num_classes=0, num_thresholds=0, num_labels=None, **others
 ):
-    """Return how many numbers the tables of a Keras metric hold, int."""
+    """Estimate the number of values in a Keras metric's variables, int."""
     return max(num_classes**2, 4 * num_thresholds * (num_labels or 1))

@@ -72,7 +72,7 @@ def open_model(path: str | os.PathLike) -> "StoredModel":
 
 
 def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
-    """Load a saved model, with the class that it was saved with.
+    """Load a saved model as an instance of the saved class.
 
     Args:
         path: str or path of a `.keras` file or of a run's output, or any path
@@ -112,7 +112,8 @@ class StoredModel:
     Attributes:
         path: path of the model's directory or `.keras` file. For the output of
             a run, the directory is the run's preset.
-        run: path of the model's run, or None.
+        run: path of the model's run, or None for a model that is not in the
+            output of a run.
     """
 
     def __init__(self, path):
@@ -163,7 +164,7 @@ class StoredModel:
         return None
 
     def tokenizer_for(self, model, given=None, lowercase=None):
-        """Load a given tokenizer, or the model's own, and check that it fits.
+        """Load a given tokenizer or the model's own; check the number of pieces.
 
         Args:
             model: the loaded model.
@@ -289,6 +290,6 @@ def class_of_directory(path, verify=True):
 
 
 def class_of_head(head):
-    """Find the task class of a Head that Keras has registered, or None."""
+    """Find the task class that Keras has registered for a Head, or None."""
     name = head.task.removeprefix("xlnet_tf>")
     return MODELS.get(name) or keras.saving.get_registered_object(head.task)

@@ -118,10 +118,10 @@ class WarmupSchedule(LearningRateSchedule):
 class AdamW(keras.optimizers.AdamW):
     """AdamW that clips the summed gradient and does not decay biases and norms.
 
-    Keras clips the gradient of each replica before it sums the gradients. N
-    replicas then compute another update than a single replica with the same
-    batch. This optimizer sums the gradients before it clips the sum. Layer
-    norms and biases have no weight decay.
+    Keras clips the gradient of each replica before it sums the gradients. The
+    update of N replicas then differs from the update of a single replica with
+    the same batch. This optimizer sums the gradients before it clips the sum.
+    Layer norms and biases have no weight decay.
 
     Example:
         ```python
@@ -154,7 +154,8 @@ class AdamW(keras.optimizers.AdamW):
             undoes most of the multiplication. With "gradient", weight decay and
             embeddings keep the full rate.
         num_layers: int, L, for `layer_decay`. Default: the number of layers
-            with variables, which is too small if the top layers are frozen.
+            with trainable variables, which is too small if the top layers are
+            frozen.
             `compile` of a task sets this number.
         **kwargs: arguments of `keras.optimizers.AdamW`.
 
@@ -230,7 +231,7 @@ class AdamW(keras.optimizers.AdamW):
             self._numbers = None
 
     def update_step(self, gradient, variable, learning_rate):
-        """Decay a weight at the weight's own rate, then apply its gradient."""
+        """Decay a weight at the weight's own rate, then apply the gradient."""
         dtype = keras.backend.standardize_dtype(variable.dtype)
         if dtype in ("bfloat16", "float16"):
             raise ValueError(
@@ -258,7 +259,8 @@ class AdamW(keras.optimizers.AdamW):
         """Update a weight in place by a single TensorFlow operation.
 
         Keras' own update has ten operations, and each operation passes over all
-        weights. Together they take a fifth of a training step on a CPU.
+        weights. Together the operations take a fifth of the time of a training
+        step on a CPU.
         """
         import tensorflow as tf
 
@@ -278,7 +280,7 @@ class AdamW(keras.optimizers.AdamW):
         )
 
     def _numbers_of(self, dtype):
-        """Compute Adam's scalars for all weights of a type, dict."""
+        """Compute Adam's scalars for all weights of one dtype, dict."""
         step = ops.cast(self.iterations + 1, dtype)
         beta1, beta2 = (ops.cast(x, dtype) for x in (self.beta_1, self.beta_2))
         return {
@@ -334,7 +336,8 @@ def layer_factors(
         layer_decay: float, see `AdamW`.
         with_embeddings: bool, whether embeddings and shared biases have a
             factor other than 1. Default True.
-        num_layers: int, L. Default: the number of layers with variables.
+        num_layers: int, L. Default: the number of layers with a variable in
+            `variables`.
 
     Returns:
         tuple of floats, a factor for each variable.

@@ -11,7 +11,7 @@ from xlnet_tf.tasks.heads import rows_at
 
 
 class Causal(TokenPrediction):
-    """Objective: predict the next token from memory and all tokens before it.
+    """Objective: predict the next token from memory and all earlier tokens.
 
     The backbone computes only the content stream. Its config needs the
     `attention_type` "causal". `same_length` and memory work as in

@@ -102,10 +102,10 @@ class GeneratingModel:
                 such a list.
             num_orders: int, number of random orders to average over. Default 1.
             seed: int, seed of random orders. Default 0.
-            spans: list of (begin, end), the characters of the text that are
-                targets; all other text is given (infilling). For a list of
-                texts, a list of spans for each text. None (default): every
-                token is a target.
+            spans: list of (begin, end), ranges of characters. A token is a
+                target if the token overlaps a range; all other text is given.
+                For a list of texts, a list of spans for each text. None
+                (default): every token is a target.
             batch_size: int, number of rows computed at a time. Default 8.
 
         Returns:

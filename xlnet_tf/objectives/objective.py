@@ -35,12 +35,12 @@ class Objective:
     """Base class of the objectives: features, predictions and loss.
 
     An objective holds only settings. Its layers and metrics are attributes of
-    the `XLNetPretrainer` that it trains, so weights and files do not depend on
-    the combination of objectives. If a pretrainer has several objectives, the
-    labels of the first objective define whether a batch is labelled. The losses
-    of all objectives are divided by the sum of the weights of the first
-    objective's predictions. Every other objective scales the weights of its own
-    predictions to the same sum.
+    the `XLNetPretrainer` that the objective trains. The paths of an objective's
+    weights in files thus do not depend on the other objectives. If a pretrainer
+    has several objectives, the labels of the first objective define whether a
+    batch is labelled. The losses of all objectives are divided by the sum of
+    the weights of the first objective's predictions. Every other objective
+    scales the weights of its own predictions to the same sum.
 
     Attributes:
         name: str, name of the objective in `objectives.OBJECTIVES`.
@@ -48,15 +48,15 @@ class Objective:
         streams: "query" if the objective needs only the rows of the targets,
             "both" if it also needs the output `content`.
         reads_query: bool, whether the objective uses the query stream. If no
-            objective uses it, the mask embedding is not trained.
+            objective uses this stream, the mask embedding is not trained.
         predictions: int, number of predictions for each target. The loss of a
             target is the sum of the losses of its predictions.
         metric_names: tuple of str, names of the metrics that `loss_sums`
             returns.
-        layer_names: tuple of str, attributes of the model that hold the layers
-            of `make_layers`.
-        keras_metrics: dict from an attribute of the model to a name in
-            `LossTerms.metrics`, the metrics of `fit`.
+        layer_names: tuple of str, names of the model's attributes for the
+            layers of `make_layers`.
+        keras_metrics: dict with the metrics of `fit`, from the name of a
+            model's attribute to a name in `LossTerms.metrics`.
         config_values: dict of config fields that the objective needs. The
             command `train` sets them.
         next_token: str, the row that predicts the next token in generation. It
@@ -168,7 +168,7 @@ class Objective:
         raise NotImplementedError
 
     def loss_sums(self, outputs, batch):
-        """Sum the weighted losses of a batch, not divided by the weights' sum.
+        """Sum a batch's losses times their weights, without a division.
 
         Args:
             outputs: dict of the model's outputs.

@@ -4,7 +4,7 @@
 (`objective.py`) computes the losses, `loss_sums` sums them, and
 `XLNetPretrainer.compute_loss` averages them.
 
-Shapes: B batch, P targets.
+Shapes: B batch, T tokens, P targets.
 """
 
 from xlnet_tf.objectives.objective import TokenPrediction
@@ -12,7 +12,7 @@ from xlnet_tf.objectives.objective import needs_positions
 
 
 class Permutation(TokenPrediction):
-    """Objective: predict each target from the tokens before it in an order.
+    """Objective: predict each target from all tokens earlier in an order.
 
     The batch has the factorization order (`factorization_rank` or `perm_mask`),
     the positions of the targets (`target_positions` or `target_mapping`), and

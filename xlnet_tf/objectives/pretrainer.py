@@ -53,9 +53,9 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
             backbone has no query stream.
         has_transform, transform_gelu: see `LanguageModelHead`.
         next_sentence_weight: float, weight of next-sentence prediction. If it
-            is positive, `NextSentence(next_sentence_weight)` is added to
-            objectives that do not include it. Default 0, as in the released
-            code.
+            is positive and the objectives lack `NextSentence`,
+            `NextSentence(next_sentence_weight)` is added. Default 0, as in the
+            released code.
 
     Call arguments:
         features: dict of the backbone's features and the objectives' labels:
@@ -131,17 +131,17 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         """Add a memory that lasts from one batch to the next.
 
         Only training reads and writes the memory. Validation between two
-        batches does not change it. Row r of a batch must continue the text in
-        row r of the previous batch. Give `fit` a data set in this order, or
-        arrays with `shuffle=False`, because Keras shuffles arrays. All batches
-        need the same number of rows.
+        batches does not change the memory. Row r of a batch must continue the
+        text in row r of the previous batch. Give `fit` a data set in this
+        order, or arrays with `shuffle=False`, because Keras shuffles arrays.
+        All batches need the same number of rows.
 
         Args:
             batch_size: int, number of rows of a batch on one replica.
             mask_unwritten: bool, see `StatefulMemory`. Default False.
 
         Returns:
-            StatefulMemory, also the attribute `memory`.
+            StatefulMemory, which is also the attribute `memory` of the model.
         """
         strategy = getattr(self, "_distribute_strategy", None)
         # Outside the strategy's scope all replicas would share one memory.
@@ -271,7 +271,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         return sum((x.metric_names for x in self.objectives), ())
 
     def loss_sums(self, outputs, batch):
-        """Sum the weighted losses of a batch, not divided by the weights' sum.
+        """Sum a batch's losses times their weights, without a division.
 
         Args:
             outputs: dict of the model's outputs.
@@ -302,7 +302,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         sample_weight=None,
         training=True,
     ):
-        """Compute the loss of `fit`: the output `loss` / number of replicas."""
+        """Compute `loss` divided by the number of replicas, for `fit`."""
         if "loss" not in y_pred:
             raise ValueError(
                 "`fit` and `evaluate` need the feature `target_ids`. "
@@ -388,8 +388,8 @@ def make_objectives(objective=None, next_sentence_weight=0.0):
     Args:
         objective: Objective, a name in `OBJECTIVES`, a dict from `get_config`,
             or a list of these. None (default) means `Permutation()`.
-        next_sentence_weight: float. If it is positive, `NextSentence` with this
-            weight is added to objectives that do not include it. Default 0.
+        next_sentence_weight: float. If it is positive and the objectives lack
+            `NextSentence`, `NextSentence` with this weight is added. Default 0.
 
     Returns:
         tuple of Objective.

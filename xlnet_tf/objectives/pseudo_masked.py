@@ -1,7 +1,7 @@
 """Pseudo-masked language modelling of UniLMv2: two losses in one forward pass.
 
 `data_pipeline/objectives/pseudo_masked.py` draws the blocks of targets and
-their order.
+the order of the blocks.
 
 Shapes: B batch, T tokens, P targets, D model dim, V vocabulary.
 """

@@ -9,8 +9,8 @@ def draw_grid(axes, values, rows, columns, title, highest=1.0):
     Args:
         axes: matplotlib.axes.Axes.
         values: array [R, C], values of at least 0.
-        rows, columns: R and C strs, the names. They are shown unchanged, even
-            if they look like TeX formulas.
+        rows, columns: lists of R and of C strs, the names of the rows and of
+            the columns. Names that look like TeX formulas are shown unchanged.
         title: str.
         highest: float, value of the darkest colour. Default 1.
     """

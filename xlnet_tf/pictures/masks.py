@@ -119,8 +119,9 @@ def draw_pseudo_masks(pieces: Sequence[str], blocks: Sequence[Sequence[int]]):
             the order of prediction.
 
     Returns:
-        matplotlib.figure.Figure. Rows and columns are the text with [M] for
-        targets, then, for each step, its targets with [P] and its targets.
+        matplotlib.figure.Figure. The first T rows and columns are the text,
+        with [M] at the targets. Then, for each step, follow the step's targets
+        marked with [P], and the step's targets as true tokens.
 
     Raises:
         ValueError: if a position is outside the text, or occurs twice.

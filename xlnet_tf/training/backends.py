@@ -1,4 +1,4 @@
-"""Backend of a run, which computes its steps with TensorFlow or JAX."""
+"""Backend of a run, which computes the run's steps on TensorFlow or JAX."""
 
 import contextlib
 import dataclasses

@@ -160,8 +160,8 @@ def distribute_rows(strategy, rows_of_worker):
     Returns:
         distributed data set. For a single CPU, the data set that
         `rows_of_worker` returns, because batches need no prefetch to a device.
-        Iterators that prefetch use tf.data's autotuning, which may delay their
-        end, see `data_pipeline.dataset_options`.
+        Iterators that prefetch use tf.data's autotuning, which may delay the
+        end of an iterator, see `data_pipeline.dataset_options`.
     """
     if is_one_cpu(strategy):
         return rows_of_worker(tf.distribute.InputContext())

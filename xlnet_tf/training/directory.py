@@ -41,13 +41,13 @@ def opened(directory, is_chief, smaller, explain_data_loss=None):
         directory: path of the run.
         is_chief: bool, whether this process writes to the directory.
         smaller: str, the options to reduce if memory runs out.
-        explain_data_loss: function without arguments, or None (default). It is
-            called after a tf.errors.DataLossError, and raises an error that
-            names the damaged record if it finds such a record.
+        explain_data_loss: function without arguments, or None (default). The
+            function is called after a tf.errors.DataLossError. If the function
+            finds the damaged record, it raises an error that names the record.
 
     Raises:
-        RuntimeError, ValueError: see `claimed`. Also for errors of TensorFlow
-            and of the machine.
+        RuntimeError, ValueError: see `claimed`.
+        RuntimeError, OSError: for errors of TensorFlow and of the machine.
     """
     try:
         with contextlib.ExitStack() as held:
@@ -121,16 +121,16 @@ def _lock(directory):
 
 
 def claim_identity(run, identity, kind):
-    """Assign a directory to a run, or check that the directory has this run.
+    """Assign a directory to a run, or check the directory's earlier run.
 
     A run that has no results and no checkpoint may restart with other settings,
     because nothing is lost.
 
     Args:
         run: loop.Run.
-        identity: dict for `run.json`, everything that distinguishes this run.
-            The entry `training` has the settings. All other entries are values
-            or dicts of values.
+        identity: dict for `run.json`, with all values that distinguish this run
+            from other runs. The entry `training` has the settings. All other
+            entries are values or dicts of values.
         kind: Kind of the run.
 
     Raises:
@@ -188,9 +188,9 @@ class Kind(typing.NamedTuple):
         result_file: str, file name of a finished run's results.
         fixed_settings: tuple of str, names of the settings that a resumed run
             may not change.
-        differences: dict from the name of an entry of the identity to the
-            message if this entry differs. If the entry is a dict, the message
-            begins with the name of each differing value, followed by this text.
+        differences: dict from the name of an entry of the identity to the error
+            message if the entry differs. If the entry is a dict, the error
+            message has this text after the name of each value that differs.
         checked_files: tuple of str, names of other files whose digests are
             verified before a run is resumed.
     """

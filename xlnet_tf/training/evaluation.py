@@ -35,7 +35,7 @@ class Evaluator:
     answers.
 
     Args:
-        task: TaskKind of the spec's kind, with its model.
+        task: TaskKind of the kind in `spec`, with a model.
         spec: TaskSpec.
         labels: tuple of str, the classes, or None.
         splits: dict from a split's name to (examples, EncodedExamples,
@@ -147,8 +147,8 @@ def padded_lengths(sequence_length, segment_length=None):
             or None (default) for all tokens.
 
     Returns:
-        tuple of int, in increasing order. With a `segment_length`, they are
-        multiples of it.
+        tuple of int, in increasing order. With a `segment_length`, the
+        lengths are multiples of `segment_length`.
     """
     if not segment_length:
         return bucket_lengths(sequence_length)
@@ -190,8 +190,8 @@ def evaluate_task(
         settings: dict of other fields of FinetuningSettings, such as the batch
             size and the handling of long documents, or None (default).
         progress: bool, whether to print progress. Default False.
-        run_columns: dict of a run's columns, or None (default). They replace
-            the guess if the file has these columns.
+        run_columns: dict of a run's columns, or None (default). If the file has
+            these columns, they are used and not guessed.
 
     Returns:
         (metrics, rows): a dict of str to float, and a list of dict, see

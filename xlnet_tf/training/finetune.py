@@ -76,8 +76,8 @@ def finetune(settings, backend, data, begun=None):
     """Fine-tune a preset on a task, or resume the run in the directory.
 
     Args:
-        settings: FinetuningSettings with `preset` and `output`, before
-            `resolve`.
+        settings: FinetuningSettings with `preset` and `output`, before a call
+            of `resolve`.
         backend: TensorFlow or Jax, which computes the steps.
         data: TaskData of `data_pipeline.tasks`.
         begun: see `loop.Run`.

@@ -145,7 +145,7 @@ def join(settings):
 
 @contextlib.contextmanager
 def together():
-    """Context of a run that ends the process of a failed worker at once.
+    """Context that ends this process at once if this worker fails.
 
     Without the context, JAX would wait for the other workers before the process
     ends, while the other workers wait in a step for the failed worker.

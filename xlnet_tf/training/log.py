@@ -42,7 +42,7 @@ def read_steps(file):
 
 
 def strategy_lines(run, model):
-    """Return the lines about devices and divided moments, list of str."""
+    """Return the lines about the devices and Adam's moments, list of str."""
     lines = [f"strategy  {run.backend.describe()}"]
     if run.settings.shard_optimizer:
         megabytes = bytes_of_moments(model, run.backend) / 1e6
@@ -308,9 +308,9 @@ def _as_json(value):
 def is_peak(loss, before):
     """Whether the largest loss of a loop is far above earlier loops' losses.
 
-    The loss is far above if it exceeds the maximum of the last ten loops by
-    more than the range of these loops' losses, and by more than a tenth of the
-    maximum.
+    The loss is far above if it exceeds the maximum of the ten earlier losses by
+    more than their range (maximum minus minimum), and by more than a tenth of
+    their maximum.
 
     Args:
         loss: float, the largest loss of the loop.

@@ -74,7 +74,7 @@ class Variables(tf.train.experimental.PythonState):
 
 
 def _whole(array):
-    """Return all values of an array, of which this process may hold a part.
+    """Return all values of an array that may be divided among processes.
 
     All processes call this function together.
     """
@@ -293,12 +293,13 @@ class Devices:
         return len(self.devices)
 
     def on_each(self, function, inputs, outputs):
-        """Make a function that computes on each device from its part of arrays.
+        """Make a function that runs on each device with its part of the arrays.
 
         Args:
             function: function of pytrees of arrays.
-            inputs, outputs: tuples of PartitionSpec, or of pytrees of them, how
-                the arrays of each argument and of each result are divided.
+            inputs, outputs: tuples with an entry for each argument and for each
+                result. An entry is a PartitionSpec or a pytree of
+                PartitionSpec, the division of the arrays among the devices.
         """
         return jax.shard_map(
             function,
@@ -318,10 +319,10 @@ class Devices:
         return jax.lax.psum(sums, "rows") if len(self) > 1 else sums
 
     def spec_of(self, array):
-        """Return how a weight's moments and gradient are divided.
+        """Return the division of a weight's moments and gradient.
 
         The first axis whose length is a multiple of the number of devices is
-        divided. A weight without this axis has undivided moments.
+        divided. The moments of a weight without such an axis are not divided.
 
         Args:
             array: array or variable with the shape of the weight.
@@ -353,7 +354,7 @@ class Devices:
         return [summed(x) for x in gradient]
 
     def put_moments(self, arrays):
-        """Put moments on the devices, divided by `spec_of`."""
+        """Put moments on the devices, divided along the axes of `spec_of`."""
 
         def put(array):
             spec = self.spec_of(array)
@@ -398,7 +399,7 @@ class Devices:
         return self._own(arrays, _ROWS)
 
     def own_copies(self, arrays):
-        """Convert arrays copied to all devices to arrays of this process."""
+        """Convert arrays that every device has to arrays of this process."""
         return self._own(arrays, _ALL)
 
     def _own(self, arrays, spec):
@@ -409,13 +410,13 @@ class Devices:
         return arrays
 
     def gathered(self, arrays):
-        """Gather divided arrays of all rows, dict of NumPy arrays."""
+        """Gather all rows of divided arrays, dict of NumPy arrays."""
         if self.workers > 1:
             return multihost_utils.process_allgather(arrays, tiled=True)
         return {name: np.asarray(x) for name, x in arrays.items()}
 
     def read(self, batches, settings):
-        """Read the batches of a run, with this process's rows.
+        """Read this process's rows of the batches of a run.
 
         Args:
             batches: see `on_tensorflow.distributed`.
@@ -577,7 +578,7 @@ def untrained(model):
 
 
 def scope_of(variables, arrays):
-    """Context in which variables have other values."""
+    """Context in which variables have the values of given arrays."""
     mapping = list(zip(variables, arrays, strict=True))
     return keras.StatelessScope(state_mapping=mapping)
 
@@ -627,10 +628,10 @@ def make_step(model, optimizer, loss, settings, devices):
         arrays. The given weights and moments cannot be read afterwards.
         `others` is the list of arrays of `untrained`. `features` is a dict of
         arrays of B rows, memory included. `seeds` is int32
-        [devices, parts, 2]. `memory` is a dict for `StatefulMemory.write`.
-        `report` is a dict of `loss`, `gradient_norm` and `is_finite` of the
-        whole batch, and of the sums `metrics` and `weight`, which are zero if
-        the step is not finite.
+        [devices, micro-batches, 2]. `memory` is a dict for
+        `StatefulMemory.write`. `report` is a dict of `loss`, `gradient_norm`
+        and `is_finite` of the whole batch, and of the sums `metrics` and
+        `weight`, which are zero if the step is not finite.
     """
     sums_of_batch = _gradients(model, loss, settings, devices)
 
@@ -658,8 +659,9 @@ def _gradients(model, loss, settings, devices):
 
     Returns:
         function of (weights, others, features, seeds) that returns (gradient,
-        metrics, weight, memory). `gradient`, a list of arrays divided by
-        `Devices.spec_of`, `metrics` and `weight` are sums over the whole batch.
+        metrics, weight, memory). `gradient`, `metrics` and `weight` are sums
+        over the whole batch. `gradient` is a list of arrays, divided among the
+        devices by `Devices.summed_gradient`.
     """
     parts = settings.gradient_accumulation_steps
     trained = model.trainable_variables

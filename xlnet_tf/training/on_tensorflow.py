@@ -356,8 +356,8 @@ class Steps:
 
         Args:
             features: dict of the features of B rows.
-            seed: int tensor of shape [2]. Each micro-batch derives its own seed
-                from it, so that dropout masks differ.
+            seed: int tensor of shape [2]. A seed for each micro-batch is
+                derived from this seed, so that dropout masks differ.
 
         Returns:
             ((gradients, metrics, weight), state). The gradients are a list of
@@ -428,8 +428,8 @@ class Steps:
 class MeanLoss:
     """Evaluation: mean loss and metrics of a model over held-out batches.
 
-    The held-out texts are read in order, with a memory of their own. Random
-    draws of an objective are the same at every evaluation.
+    The held-out texts are read in order, with a memory that training does not
+    use. Random draws of an objective are the same at every evaluation.
 
     Args:
         model: XLNetPretrainer.

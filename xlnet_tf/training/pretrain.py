@@ -1,4 +1,4 @@
-"""Pretraining run: trains a model on records by an objective.
+"""Pretraining run: training of a model on records with an objective.
 
 `pretrain` is the whole run. It calls the other functions in the order below.
 
@@ -342,7 +342,7 @@ def first_lines(run, data, model):
 
 
 def expected_bytes(model, rows, data):
-    """Estimate a step's bytes with `rows` rows at a time, without moments."""
+    """Estimate the bytes of a step on `rows` rows, without Adam's moments."""
     targets = data.train.num_targets
     weights = 8 * model.count_params()  # and their gradients, in float32
     activations = model.backbone.expected_bytes(
@@ -432,7 +432,8 @@ def read_batches(data, start_step, **rows):
     Args:
         data: PretrainingData.
         start_step: int, the first step to read.
-        **rows: the rows of each batch, see `PretrainingData.dataset`.
+        **rows: arguments of `PretrainingData.dataset` that select the rows of
+            each batch.
 
     Returns:
         tf.data.Dataset, endless.

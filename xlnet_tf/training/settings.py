@@ -145,7 +145,7 @@ class Optimization(RunSettings):
 
 @dataclasses.dataclass(frozen=True)
 class Compute(RunSettings):
-    """Settings of devices and compilation, and the precision."""
+    """Settings of devices, compilation and precision."""
 
     strategy: str = setting(
         "auto",

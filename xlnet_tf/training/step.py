@@ -65,8 +65,9 @@ class LoopReport(typing.NamedTuple):
             steps.
         learning_rate: float, learning rate of the next step.
         results: list of StepResult, one for each step.
-        skipped_in_a_row: int, number of consecutive steps up to the last step
-            that were not finite, including steps of earlier loops.
+        skipped_in_a_row: int, number of consecutive steps at the end of the
+            loop that were not finite. If no step of the loop was finite, the
+            steps at the end of earlier loops count too.
         seconds: float, time of the loop.
     """
 
@@ -103,7 +104,7 @@ class LoopReport(typing.NamedTuple):
 
 
 def most_skipped(settings):
-    """Return how many steps in a row may be skipped as not finite, int.
+    """Return the largest allowed number of skipped steps in a row, int.
 
     Args:
         settings: PretrainingSettings or FinetuningSettings.

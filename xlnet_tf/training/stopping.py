@@ -25,8 +25,8 @@ class Stop:
     interrupts the run immediately.
 
     With several workers, a request to one worker stops all workers at the same
-    step, because they write a checkpoint together. They stop after a loop of
-    steps, or after a batch of an evaluation.
+    step, because they write a checkpoint together. The workers stop after a
+    loop of steps, or after a batch of an evaluation.
 
     Args:
         strategy: tf.distribute.Strategy.

@@ -11,7 +11,7 @@ from xlnet_tf.training.devices import is_one_device
 
 
 def make_optimizer(model, settings, **arguments):
-    """Make and build a model's AdamW; its learning rate warms up and decays.
+    """Make and build AdamW with a learning rate that warms up and decays.
 
     The optimizer is built immediately, because Keras restores an optimizer
     wrongly if it is not built.
@@ -105,12 +105,12 @@ def make_update(optimizer, variables, settings, strategy):
         strategy: tf.distribute.Strategy.
 
     Returns:
-        function of (gradients, loss, weight) that returns (norm, is_finite). It
-        is called in each replica. `gradients` and `loss`, a float32 scalar, are
-        sums over the whole batch. The function divides both by `weight` (at
-        least 1e-6), and clips the gradients. `norm` is the gradients' norm
-        before clipping, a float32 scalar. `is_finite` is a bool scalar, whether
-        the weights were updated.
+        function of (gradients, loss, weight) that returns (norm, is_finite).
+        Each replica calls the function. `gradients` and `loss`, a float32
+        scalar, are sums over the whole batch. The function divides both by
+        `weight` (at least 1e-6), and clips the gradients. `norm` is the
+        gradients' norm before clipping, a float32 scalar. `is_finite` is a bool
+        scalar, whether the weights were updated.
     """
     largest_norm = settings.max_gradient_norm
 

@@ -83,8 +83,8 @@ def calibration_error(confidence, right):
     Args: see `calibration_bins`.
 
     Returns:
-        float, the distance between the confidence and the accuracy of a bin,
-        averaged over the examples.
+        float, the mean over all examples of the distance between the mean
+        confidence and the accuracy of the example's bin.
 
     Source: Naeini et al., 2015; ten bins of equal width.
     """

@@ -64,18 +64,18 @@ def write_predictions(file, predictions):
 
 
 def prediction_rows(examples, decoded):
-    """Combine examples with their answers, and with the truth if it is known.
+    """Combine examples with predicted answers, and with known true answers.
 
     Args:
         examples: list of X examples.
         decoded: list of X dicts, results of `TaskKind.decode`.
 
     Returns:
-        list of X dicts. A dict begins with the example's place (`row`, its row
-        number in a file, or else `where`), its content, such as `text`, and the
-        truth, such as `true_label`. It continues with `predicted_label`,
-        `right` (whether the prediction is right) and the result of
-        `TaskKind.decode`.
+        list of X dicts. A dict begins with the place of the example: `row`, the
+        row number in a file, or else `where`. The content, such as `text`, and
+        the true answer, such as `true_label`, follow. Then come
+        `predicted_label`, `right` (whether the prediction is right) and the
+        result of `TaskKind.decode`.
     """
     return [
         {**_shown(example, one), **one}
@@ -84,7 +84,7 @@ def prediction_rows(examples, decoded):
 
 
 def _shown(example, one):
-    """Return content and truth of an example, dict of JSON values."""
+    """Return an example's content and true answer, dict of JSON values."""
     shown = {}
     row = re.fullmatch(r".*, row (\d+)", example.where, re.DOTALL)
     if row:
@@ -117,7 +117,7 @@ def _shown(example, one):
 
 
 def write_report(directory, task, examples, decoded, labels=None):
-    """Write the tables and pictures of answers that a kind of task has.
+    """Write the tables and pictures of answers, if the task's kind has any.
 
     Args:
         directory: path of the directory for the files.
@@ -182,9 +182,9 @@ def answers_by_length(examples, decoded):
 
     Returns:
         dict from a number of words, such as "3 to 4", to (number of questions,
-        mean F1 in percent by SQuAD's official script), in increasing order. The
-        key "none" is for questions without an answer. Numbers of words that do
-        not occur are left out.
+        mean F1 in percent by SQuAD's official script), with the smallest number
+        first. The key "none" is for questions without an answer. Numbers of
+        words that do not occur are left out.
     """
     groups = {name: [] for name in (*_LENGTHS.values(), _LONGER)}
     for example, one in zip(examples, decoded, strict=True):
