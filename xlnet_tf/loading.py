@@ -164,7 +164,7 @@ class StoredModel:
         return None
 
     def tokenizer_for(self, model, given=None, lowercase=None):
-        """Load a given tokenizer or the model's own; check the number of pieces.
+        """Load a tokenizer, given or the model's own, that fits the model.
 
         Args:
             model: the loaded model.

@@ -24,8 +24,8 @@ class GeneratingModel:
 
         The keys and values of earlier tokens are kept, so that each layer
         computes only one row for a new token. `Objective.next_token` names the
-        row that predicts the next token. The first call compiles the model, and
-        so does the first call with other settings.
+        row that predicts the next token. The first call compiles the model. The
+        first call with other settings compiles the model again.
 
         Args:
             inputs: str or list of str, the prompts.

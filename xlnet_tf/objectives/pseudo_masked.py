@@ -35,13 +35,13 @@ class PseudoMasked(TokenPrediction):
     [B, P].
 
     For each target, the pseudo token [P] and the true token are appended to the
-    row, with the target's position. [M] and the context attend to each other.
-    [P] attends to [M] and the context, to the true tokens of earlier steps, and
-    to every [P] of its own step. A true token attends to [M] and the context,
-    and to the true tokens of its own step and earlier steps. The rows of the
-    text thus predict all targets at once (autoencoding), and the rows of [P]
-    predict the targets step by step (partially autoregressive). The context is
-    encoded only once.
+    row, with the target's position. The context is all tokens that are not
+    targets. [M] and the context attend to each other. [P] attends to [M] and
+    the context, to the true tokens of earlier steps, and to every [P] of its
+    own step. A true token attends to [M] and the context, and to the true
+    tokens of its own step and earlier steps. The rows of the text thus predict
+    all targets at once (autoencoding), and the rows of [P] predict the targets
+    step by step (partially autoregressive). The context is encoded only once.
 
     The output `token_loss` [B, P] is the sum of `autoencoding_loss` and
     `partially_autoregressive_loss`, in nats. `token_correct` is the share of a

@@ -21,7 +21,7 @@ def draw_curves(runs: Sequence[str | os.PathLike], metric: str = "loss"):
 
     Returns:
         matplotlib.figure.Figure, with training as lines and evaluations as
-        dots. The title of a single run includes its model and its records.
+        dots. For a single run the title includes the model and the records.
 
     Raises:
         FileNotFoundError: if a directory has no `metrics.jsonl`.

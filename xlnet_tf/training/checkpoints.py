@@ -6,8 +6,8 @@ A checkpoint consists of these files:
   the optimizer and the step. The order of the data and the random numbers
   follow from the step.
 - `memory-STEP-rows-*.npz`, the memory of earlier segments, see `MemoryRows`.
-- `ckpt-STEP.sha256`, the SHA-256 digests of the checkpoint's other files. It is
-  written last.
+- `ckpt-STEP.sha256`, the SHA-256 digests of the checkpoint's other files. This
+  file is written last.
 
 The files in the directory show which checkpoints exist. TensorFlow's tools find
 the newest checkpoint by the file `checkpoint`. This module reads `checkpoint`
@@ -309,8 +309,8 @@ def remove_leftovers(directory):
 def _part(name):
     """Return (part, step) of a checkpoint's file from its name.
 
-    The part is `_DIGESTS`, `_INDEX`, `_DATA` or `_MEMORY`. Other files have the
-    result None, even if the beginning of their names matches.
+    The part is `_DIGESTS`, `_INDEX`, `_DATA` or `_MEMORY`. For other files the
+    result is None, even if the beginning of the name matches.
     """
     for part, pattern in _PARTS.items():
         if match := pattern.fullmatch(name):

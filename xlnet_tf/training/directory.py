@@ -121,7 +121,7 @@ def _lock(directory):
 
 
 def claim_identity(run, identity, kind):
-    """Assign a directory to a run, or check the directory's earlier run.
+    """Assign a directory to a run, or refuse a directory of another run.
 
     A run that has no results and no checkpoint may restart with other settings,
     because nothing is lost.

@@ -31,8 +31,8 @@ _READING = (
 class Evaluator:
     """Evaluator of a task's model on one or several splits.
 
-    It computes the outputs of all rows, decodes them to answers, and scores the
-    answers.
+    The evaluator computes the outputs of all rows, decodes the outputs to
+    answers, and scores the answers.
 
     Args:
         task: TaskKind of the kind in `spec`, with a model.

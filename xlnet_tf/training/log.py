@@ -86,7 +86,8 @@ def draw_losses(directory):
 class MetricsLog:
     """Context that logs loops of steps to `metrics.jsonl` and TensorBoard.
 
-    It also prints progress: a bar on a terminal, otherwise a line per loop.
+    The context also prints progress: a bar on a terminal, otherwise a line for
+    each loop.
 
     Args:
         directory: path of the run, or None for a worker that writes no files.

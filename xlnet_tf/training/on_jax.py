@@ -1,7 +1,7 @@
 """Steps, evaluations and predictions on JAX, data-parallel.
 
 Data, files and the loop are the same as on TensorFlow. Each device computes its
-rows of the batch, like a replica of a TensorFlow strategy, with the same seeds.
+rows of the batch with the same seeds as a replica of a TensorFlow strategy.
 All devices make the same update from sums over the devices. An attention kernel
 computes only the rows of one device.
 

@@ -123,8 +123,8 @@ def warning_of_failure(directory, vocabulary_size, predictions=1):
     Args:
         directory: path of the run.
         vocabulary_size: int. Its logarithm is the loss of a random guess.
-        predictions: int, number of predictions for each token. The loss is the
-            sum of their losses. Default 1.
+        predictions: int, number of predictions for each token. The loss of a
+            token is the sum of the losses of its predictions. Default 1.
 
     Returns:
         str, "" for a run without a warning.
