@@ -105,7 +105,7 @@ def main(argv=None):
 
 
 def _take_text_options(arguments):
-    """Fill in, from a plan, the text options that the user did not give."""
+    """Fill in, from a plan file, text options that the user did not give."""
     plan = _read_plan(arguments.settings) or {}
     planned = {name: plan[name] for name in TEXT_DEFAULTS if name in plan}
     fill_text_options(arguments, planned)
@@ -125,7 +125,8 @@ def read_settings(arguments):
 def _read_plan(file):
     """Read a plan as a dict; return None if the file is not a plan.
 
-    A plan contains the settings of a set, its input and its tokenizer.
+    A plan, the file `build.json` of a set of records, contains the set's
+    settings, input and tokenizer.
     """
     from data_pipeline.records.plan import PLAN
 

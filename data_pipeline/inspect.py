@@ -2,10 +2,10 @@
 
     python -m data_pipeline.inspect RECORDS --record 7
 
-This command prints counts and settings of the set, statistics over some
-records, and one record as text with its targets in the order of prediction. It
-also verifies the checksums of all shards. The exit status is 1 if a shard is
-damaged.
+This command prints counts and settings of the set of records, statistics over
+some records, and one record as text with its targets in the order of
+prediction. The command also verifies the checksums of all shards. The exit
+status is 1 if a shard is damaged.
 """
 
 import sys

@@ -55,14 +55,14 @@ class MixedPretrainingData:
         manifest: Manifest of the first set.
         batch_size: int, B.
         num_records: int, number of records of all sets together.
-        steps_per_epoch: int, number of steps of the shortest epoch of a set.
+        steps_per_epoch: int, the smallest `steps_per_epoch` of the sets.
         reader, num_targets, first_half_length: see PretrainingData.
         skipped: list of BadRecord, the damaged records of all sets.
 
     Raises:
         FileNotFoundError: a set or a shard is missing.
         ValueError: the sets differ in a length, direction or tokenizer, or
-            PretrainingData raises the error.
+            PretrainingData refuses a set or an argument.
 
     Example:
 
@@ -187,7 +187,7 @@ class MixedPretrainingData:
         return [source for data in self.sets for source in data.sources(step)]
 
     def explain_data_loss(self, step=0):
-        """Raise an error with the damaged records, see `PretrainingData`."""
+        """Raise an error that names a damaged record, see `PretrainingData`."""
         for data in self.sets:
             data.explain_data_loss(step)
 
@@ -240,8 +240,8 @@ def divide_rows(weights, batch_size):
         batch_size: int, B.
 
     Returns:
-        list of int with the sum B, the rows of each set. The rows are as close
-        to the shares as possible, with at least one row per set.
+        list of int with the sum B, the number of rows of each set. The numbers
+        are as close to the shares as possible, with at least one row per set.
 
     Raises:
         ValueError: there are more sets than rows, or a weight is not a

@@ -54,7 +54,7 @@ class PretrainingData:
     So a row reads consecutive records, and its memory after a step contains the
     text directly before the row's next record. An epoch skips N mod B records.
     offset(0) is 0. The offset of a later epoch is drawn from (seed, e), so that
-    each epoch skips other records.
+    different epochs skip different records.
     All random draws of an objective, such as orders and targets, depend only on
     (seed, e, index of the record).
 
@@ -304,7 +304,7 @@ class PretrainingData:
         return first.numpy() + step
 
     def explain_data_loss(self, step: int = 0) -> None:
-        """Raise an error with the damaged records, after a `DataLossError`.
+        """Raise an error that names a damaged record, after a `DataLossError`.
 
         Args:
             step: int, the approximate step of the error. The shards of this
@@ -355,7 +355,7 @@ class PretrainingData:
         }
 
     def _blocks(self, start_step, first_row, num_rows, num_parallel_calls):
-        """Make an endless dataset of serialized records, for many steps each.
+        """Read serialized records of many steps at once, as an endless dataset.
 
         An element is a string tensor [num_rows, s], the records of the rows
         for the next s steps of an epoch.

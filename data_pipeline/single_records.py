@@ -1,4 +1,4 @@
-"""Single records of a set, read in Python, also at URLs of fsspec."""
+"""Single records of a set, read in Python, also from URLs of fsspec."""
 
 import concurrent.futures
 
@@ -44,7 +44,8 @@ class SingleRecords(PretrainingData):
             dict of str to array [b, ...], the features of a batch.
 
         Raises:
-            DamagedRecord: a record is damaged. The message names the first one.
+            DamagedRecord: a record is damaged. The message names the first
+                damaged record.
         """
         numbers = np.asarray(numbers, np.int64)
         index, is_first = self._records.locate(tf.constant(numbers))

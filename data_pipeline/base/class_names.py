@@ -1,4 +1,4 @@
-"""Class names; labels that are equal numbers have one class name."""
+"""Class names of labels; labels that are equal numbers share a name."""
 
 import re
 
@@ -9,8 +9,8 @@ _WHOLE = re.compile(r"([+-]?\d+)\.0*")
 class ClassNames:
     """Map from labels in files to class names.
 
-    Labels that are equal numbers, such as "1" and "1.0", have one class name.
-    The class name of "1.0" is "1", unless a known class is written "1.0".
+    Labels that are equal numbers, such as "1" and "1.0", share one class name.
+    If no known class is written "1.0", the class name of "1.0" is "1".
 
     Args:
         known: tuple of str, the known class names, or None if unknown.

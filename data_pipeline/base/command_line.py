@@ -30,7 +30,7 @@ _CONTROLS = {
 
 
 def printable(text):
-    """Escape the control characters of a text as JSON does, \\uXXXX.
+    """Replace the control characters of a text by JSON escapes, \\uXXXX.
 
     Args:
         text: any value; it is converted with `str`.
@@ -188,7 +188,7 @@ class _Signals:
         self._hook = sys.unraisablehook
 
     def install(self):
-        """Set the handlers if this is the main thread."""
+        """Set the signal handlers if the caller is the main thread."""
         global _signals
         _signals = self
         if threading.current_thread() is threading.main_thread():
@@ -197,7 +197,7 @@ class _Signals:
         sys.unraisablehook = self._ignore
 
     def restore(self):
-        """Restore the earlier handlers."""
+        """Restore the signal handlers that `install` replaced."""
         global _signals
         _signals = None
         self._end_sending()
@@ -268,12 +268,12 @@ def take_signal():
 
 
 def _is_importing(frame):
-    """Whether a frame or its callers import a module, bool."""
+    """Whether a stack frame or its callers import a module, bool."""
     return any(x.startswith("<frozen importlib") for x in _files_of(frame))
 
 
 def _is_spawning(frame):
-    """Whether a frame or its callers start a process, bool.
+    """Whether a stack frame or its callers start a process, bool.
 
     An interruption at this point would make the new process print a traceback.
     """
@@ -284,7 +284,7 @@ def _is_spawning(frame):
 
 
 def _files_of(frame):
-    """Yield the names of the source files of a frame and its callers."""
+    """Yield the paths of the source files of a stack frame and its callers."""
     while frame is not None:
         yield frame.f_code.co_filename
         frame = frame.f_back

@@ -34,7 +34,7 @@ def written_directory(path, is_replaced):
     Args:
         path: path of a directory. It is created if it does not exist.
         is_replaced: function of the name of a file in the directory. It returns
-            True if the file belongs to the earlier model.
+            True if the file belongs to the model to replace.
 
     Yields:
         pathlib.Path, an empty local directory. Write the model there.

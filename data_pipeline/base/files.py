@@ -259,7 +259,7 @@ def is_of_full_disk(error):
     """Whether an error reports a full disk or an exceeded quota, bool.
 
     Args:
-        error: Exception. If it has no error number, its message is searched.
+        error: Exception. Its error number and its message are checked.
     """
     numbers = (errno.ENOSPC, errno.EDQUOT)
     return getattr(error, "errno", None) in numbers or any(

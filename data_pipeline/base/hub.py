@@ -90,7 +90,9 @@ def check_names_file(path):
 
 
 def parts(path):
-    """Split a hub path into name, revision or None, and inner path or None.
+    """Split a hub path into model name, revision and path in the model.
+
+    A missing revision or path in the model is None.
 
     Raises:
         ValueError: `path` has another form than in `fetched`.

@@ -36,7 +36,7 @@ def check_length(file, size, most):
         most: int, the limit in bytes.
 
     Raises:
-        ValueError: the file is longer. The message gives `size` and `most`.
+        ValueError: `size` is above `most`. The message gives both numbers.
     """
     if size > most:
         raise ValueError(
@@ -163,7 +163,8 @@ def most_expanded(stored_bytes, times=_MOST_EXPANSION):
 
     Args:
         stored_bytes: int, size before decompression.
-        times: int, the allowed factor. Every file may expand to 64 MiB.
+        times: int, the allowed ratio of the two sizes. Every file may expand to
+            64 MiB, even above this ratio.
     """
     return max(_ALWAYS_ALLOWED, times * stored_bytes)
 
@@ -177,7 +178,7 @@ def check_expansion(name, stored_bytes, expanded_bytes):
         expanded_bytes: int, size after decompression.
 
     Raises:
-        ValueError: the file expands to more than 100 times its bytes and to
+        ValueError: the file expands to more than 100 times its own size and to
             more than 64 MiB.
     """
     most = most_expanded(stored_bytes)

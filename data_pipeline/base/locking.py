@@ -24,10 +24,10 @@ def locked(file, owner, message):
 
     Args:
         file: local path. A missing directory is created.
-        owner: path of a file in the same directory, for the name of the process
-            that holds the lock.
-        message: str, end of the error's text. The text begins with the name of
-            the process that holds the lock.
+        owner: path of a file in the directory of `file`. This file stores the
+            name of the process that holds the lock.
+        message: str, end of the RuntimeError's text. The text begins with the
+            name of the process that holds the lock.
 
     Raises:
         RuntimeError: another process holds the lock.

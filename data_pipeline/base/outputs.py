@@ -21,7 +21,7 @@ def check_writable(file, inputs=()):
 
     Raises:
         ValueError: the file's scheme is unknown or read only, or `file` names a
-            whole model of the hub, a directory or an input file.
+            whole model of the Hugging Face Hub, a directory or an input file.
     """
     if is_model_of_hub(file):
         hub.check_names_file(os.fspath(file))

@@ -35,7 +35,7 @@ from data_pipeline.base.suggestions import did_you_mean
 
 
 class Range(typing.NamedTuple):
-    """Range: descriptions for ints and for floats, and a predicate."""
+    """Range of a number: a text for ints, a text for floats, and a test."""
 
     integer: str
     number: str
@@ -84,8 +84,8 @@ def setting(
         range: Range of a number, or None for any number.
         choices: tuple of str, the allowed strings, or None for any string.
         metavar: str, placeholder for the value in the option's help.
-        meant: dict from wrong values that users may try to the choices that
-            error messages suggest instead, or None.
+        meant: dict of wrong values that users may give, each with the choice
+            that the error message suggests instead; or None.
         **facts: further metadata of the field, for the settings class.
 
     Returns:
@@ -133,12 +133,12 @@ class Settings:
 
     @classmethod
     def read(cls, path=None, options=None, **defaults):
-        """Make settings from options, else from a file, else from defaults.
+        """Make settings from a file and options; options have precedence.
 
         Args:
             path: str or path of a JSON or YAML file, or None.
             options: argparse.Namespace with the options of `add_options`, or
-                dict, or None. An option whose value is None was not given.
+                dict, or None. An option with the value None counts as absent.
             **defaults: values that replace the fields' defaults.
 
         Raises:
@@ -322,7 +322,8 @@ def refuse_unknown(cls, values, place, advice=None):
         cls: class of settings.
         values: dict.
         place: str, the origin of the values, for the message.
-        advice: str, end of the message. Default None: the known names.
+        advice: str, end of the message. Default None: the message ends with
+            the known names.
 
     Raises:
         ValueError: a name is unknown.

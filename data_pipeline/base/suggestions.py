@@ -9,8 +9,8 @@ def closest(name, known, least_similarity=0.72):
     Args:
         name: str, unknown.
         known: iterable of str.
-        least_similarity: float from 0 to 1, similarity that a suggestion must
-            have. Default 0.72.
+        least_similarity: float from 0 to 1, the smallest similarity of a
+            suggestion to `name`. Default 0.72.
 
     Returns:
         str, or "" if no name is similar enough.
@@ -24,7 +24,7 @@ def closest(name, known, least_similarity=0.72):
 
 
 def did_you_mean(name, known):
-    """Format a suggestion of the closest known name, to end a sentence.
+    """Format a suggestion of the closest known name for a sentence's end.
 
     Args:
         name: str, unknown.

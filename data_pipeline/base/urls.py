@@ -29,7 +29,7 @@ class UrlPath:
     """Path that fsspec opens, with the methods of pathlib.
 
     Other programs can read a file as soon as its write ends. Web pages and data
-    sets of the hub are read only.
+    sets of the Hugging Face Hub are read only.
 
     Args:
         url: str, with the scheme.
@@ -166,7 +166,7 @@ class UrlPath:
         self._change("rm", recursive=True)
 
     def replace(self, target):
-        """Move a file, not atomically if the file system copies the file."""
+        """Move a file; if the file system copies, the move is not atomic."""
         self._change("mv", target._path)
 
     def check_writable(self):

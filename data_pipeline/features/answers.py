@@ -1,5 +1,8 @@
 """Choice of answers, as slices of contexts, from the scores of windows.
 
+A context is a text to search for the answer to a question. A window is a
+question with a section of its context, see `features.windows`.
+
 Shapes: N questions, W windows of all questions, S starts per window, E ends per
 start, K spans, n answers to keep per question.
 """
@@ -42,7 +45,7 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
             `class_logits` [W].
         windows: QuestionWindows. Only `window_row`, `begins`, `ends`,
             `is_max_context` and the feature `class_index` are used.
-        contexts: string tensor [N], UTF-8, the contexts of the windows.
+        contexts: string tensor [N], UTF-8, the context of each question.
         n_best: int, n, number of answers to keep. Default 5.
         max_answer_length: int, maximum number of pieces. Default 64.
 
@@ -92,7 +95,7 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
 
 
 def _best_texts(spans, characters, numbers, n_best):
-    """Find the best spans with different texts, tensors [N, n].
+    """Find each question's best spans with different texts, tensors [N, n].
 
     `numbers` is the index of each question's context.
     """
@@ -120,7 +123,7 @@ class _Characters:
     lengths of all spans.
 
     Args:
-        contexts: string tensor [M], UTF-8.
+        contexts: string tensor [M], UTF-8, the M different contexts.
     """
 
     def __init__(self, contexts):
@@ -132,7 +135,7 @@ class _Characters:
         """Remove the blanks at both ends of spans, as `str.strip` does.
 
         Args:
-            rows: int tensor [K], the context of each span.
+            rows: int tensor [K], index of each span's context.
             begins, ends: int32 tensors [K], in code points, ends exclusive.
 
         Returns:
@@ -171,7 +174,7 @@ class _Characters:
         return digests * tf.gather(powers, last - begins)
 
     def texts(self, rows, begins, ends):
-        """Cut the texts of spans, string [K]; "" for a begin of -1."""
+        """Cut spans out of the contexts, string [K]; "" for a begin of -1."""
         starts = tf.gather(self._starts, rows)
         begins, ends = (
             starts + tf.cast(tf.maximum(x, 0), tf.int64) for x in (begins, ends)
@@ -238,7 +241,10 @@ def _spans(outputs, windows, max_answer_length):
 
 
 def _best_of_rows(rows, digests, scores, count, n_best):
-    """Find the best spans with different texts, indices int32 [N, n] or -1."""
+    """Find each question's best spans with different texts, int32 [N, n].
+
+    The values are indices of spans, -1 for no answer.
+    """
     splits = tf.searchsorted(rows, tf.range(count + 1))
     # Do not make a matrix: a single question with many spans would make it
     # large.
@@ -262,7 +268,8 @@ def strip(texts, begins):
 
     Args:
         texts: string tensor [K], UTF-8.
-        begins: int32 tensor [K], offset of each text, in code points.
+        begins: int32 tensor [K], offset of each text in its context, in code
+            points.
 
     Returns:
         tuple of the stripped texts and their offsets.

@@ -3,7 +3,7 @@
 Rows with similar lengths share a batch, and batches are padded to one of a few
 lengths. So there is little padding, and few shapes must be compiled. The rows
 of a training step depend only on (seed, step). The number of workers or
-replicas and the first step of a run do not change them.
+replicas and the first step of a run do not change these rows.
 
 Shapes: R rows, B rows of a global batch, b rows of one dataset element, O
 options or documents of a row, S = R x O sequences, T tokens.
@@ -23,7 +23,7 @@ _CHUNK = 1000
 
 
 def bucket_lengths(sequence_length, smallest=16):
-    """List the lengths for padding: 16, 24, 32, 48, 64, 96, 128, ...
+    """List the lengths of padded batches: 16, 24, 32, 48, 64, 96, 128, ...
 
     Args:
         sequence_length: int, the largest length, which is always included.
@@ -83,7 +83,7 @@ class EncodedExamples:
         dense: dict of names to arrays [R, ...].
         fillers: dict of the names in `sequences` to the padding value.
         side: "left" or "right", side of a sequence to pad.
-        options: int, O, or None for sequences without this axis.
+        options: int, O, or None if each row has one sequence and no axis O.
         notes: sequence of str, lines for the user, such as about truncation.
         unbatched: dict of names to tf.RaggedTensor [R, (...)], columns that
             only the decoding of outputs uses. Batches do not contain them.
@@ -271,7 +271,7 @@ class Batches:
         return self._lengths[np.searchsorted(self._lengths, longest)]
 
     def _dataset(self, batches, first_row, num_rows, replica_batch):
-        """Make the dataset of given batches of rows, int64 [steps, B].
+        """Make the dataset of batches, given as row indices [steps, B].
 
         The dataset uses only tensors and ops, so any host can read it. The host
         of a remote TPU could not call a Python function of this process.

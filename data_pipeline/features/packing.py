@@ -1,8 +1,8 @@
 """Packing of token ids into sequences of the model, as TensorFlow ops.
 
-The layouts are the same as in the releases. XLNet's layout is `A sep cls` or `A
-sep B sep cls`. BERT's layout has the `cls` at the front. Only TensorFlow's own
-ops are used, so that TensorFlow Serving can load an export.
+The layouts are the same as in the releases of XLNet and BERT. XLNet's layout is
+`A sep cls` or `A sep B sep cls`. BERT's layout has the `cls` at the front. Only
+TensorFlow's own ops are used, so that TensorFlow Serving can load an export.
 
 Shapes: B sequences, T tokens, W words.
 """
@@ -137,7 +137,7 @@ def checked_size(values, check_size, count, num_tokens):
 
 
 def _lay_out(first, second, lengths, width, pad_side, layout):
-    """Make the features of width T.
+    """Make the features of sequences that are padded to `width` tokens.
 
     `lengths` has three int32 tensors [B, 1]: the lengths of A, of B and of the
     whole sequence.
@@ -169,7 +169,7 @@ def _lay_out(first, second, lengths, width, pad_side, layout):
 
 
 def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
-    """Compute the numbers of tokens that the segments of pairs keep.
+    """Compute the lengths of the segments of pairs after truncation.
 
     Args:
         first_lengths: int32 tensor [B].
@@ -179,7 +179,7 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
             "longest_first" removes the last token of the longer segment, or of
             the second segment if both are equally long, until the pair fits.
             The other values remove the last tokens of the named segment, and
-            tokens of the other segment only if the named segment is empty.
+            tokens of the other segment only after the named segment is empty.
 
     Returns:
         tuple of two int32 tensors [B], for the first and second segments.
@@ -282,7 +282,7 @@ def _at(rows, places, lengths, otherwise):
 
     Args:
         rows: ragged tensor [B, (T)].
-        places: int32 tensor [B, T].
+        places: int32 tensor [B, T], indices of tokens in the row.
         lengths: int32 tensor [B, 1], number of valid tokens of each row.
         otherwise: the default, a value or a tensor [B, T].
     """

@@ -99,7 +99,7 @@ def pack_pairs(sources, targets, sequence_length, target_length, layout):
 
 
 def column(ids, count):
-    """Repeat tokens in each row, int32 ragged tensor [count, (len(ids))]."""
+    """Make `count` rows of the same ids, int32 ragged [count, (len(ids))]."""
     values = tf.tile(tf.constant(ids, tf.int32), [count])
     lengths = tf.fill([count], tf.constant(len(ids), tf.int64))
     return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)

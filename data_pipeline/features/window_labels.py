@@ -31,8 +31,8 @@ def answer_pieces(windows, contexts, starts, texts, rows=None):
             the context.
         is_found: bool [A], whether the answer is in the context at its offset
             and has at least one piece.
-        is_exact: bool [A], whether the pieces begin and end exactly at the ends
-            of the text.
+        is_exact: bool [A], whether the first piece begins and the last piece
+            ends exactly with the answer's text.
     """
     piece_begins, piece_ends = windows.context_begins, windows.context_ends
     contexts = valid_utf8(contexts)

@@ -231,10 +231,10 @@ def max_context(places):
 
 
 def window_places(lengths, starts, room, stride, check_size=None):
-    """Divide texts into windows of indices.
+    """Divide texts into windows, which contain the indices of token ids.
 
     A text of at most `room` ids has one window. A longer text has one more
-    window for each further `stride` ids, also if fewer ids are left at the end.
+    window for each further `stride` ids, and one for a remainder of fewer ids.
 
     Args:
         lengths: int64 tensor [N], number of ids of each text.
@@ -263,7 +263,7 @@ def window_places(lengths, starts, room, stride, check_size=None):
 
 
 def windows_of_texts(ids, room, stride, check_size=None):
-    """Divide texts into windows of ids.
+    """Divide texts into windows, which contain token ids.
 
     Args:
         ids: ragged int32 tensor [N, (tokens)].

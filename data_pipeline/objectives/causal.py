@@ -21,9 +21,9 @@ class CausalReader(ObjectiveReader):
     `target_weights` float32 [B, T] are 0 where the next token does not follow
     in the text: before and after <sep> and <cls>, and at the sequence's end.
 
-    In records with a reused half, text is predicted twice: in the new half of a
-    record, and in the reused half of a later record. At the second prediction,
-    the memory contains the text before the reused half.
+    In records with a reused half (see `blocks`), text is predicted twice: in
+    the new half of a record, and in the reused half of a later record. At the
+    second prediction, the memory contains the text before the reused half.
     """
 
     name = "causal"

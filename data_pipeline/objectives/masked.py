@@ -31,9 +31,9 @@ class MaskedReader(ObjectiveReader):
     random order until the requested share is reached. 80 % of the targets are
     replaced by <mask>, 10 % by a random token, and 10 % stay unchanged.
 
-    In records with a reused half, the reused half does not attend to the new
-    half. Otherwise the memory would contain tokens that the next record must
-    predict.
+    In records with a reused half (see `blocks`), the reused half does not
+    attend to the new half. Otherwise the memory would contain tokens that the
+    next record must predict.
 
     Args:
         fraction: float, share of the tokens that are targets. Default 0.15.

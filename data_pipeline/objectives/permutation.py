@@ -1,7 +1,7 @@
 """Reader of permutation language modelling, and factorization orders.
 
 Shapes: B batch, T tokens of the sequence, P targets. H is the length of one
-independently permuted half.
+independently permuted half, see `blocks`.
 
 A factorization order has two forms: the released `perm_mask` and the compact
 `factorization_rank`. With ranks, one rule holds for both halves. The content
@@ -177,9 +177,9 @@ def draw_ranks(
     """Draw the ranks of a factorization order, in a fast way.
 
     The distribution is the same as for `factorization_rank` with
-    `draw_shuffles`, except that the ranks of a half have no gaps. It takes a
-    third of the time, because only targets, <sep> and <cls> are shuffled (about
-    one token in six). The order of all other tokens has no effect.
+    `draw_shuffles`, except that the ranks of a half have no gaps. `draw_ranks`
+    takes a third of the time, because only targets, <sep> and <cls> (about one
+    token in six) are shuffled. The order of all other tokens has no effect.
 
     Args:
         seed, reuse_length: ints.

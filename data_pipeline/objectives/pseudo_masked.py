@@ -32,10 +32,11 @@ class PseudoMaskedReader(ObjectiveReader):
     """Reader that draws blocks of tokens, predicted in a random order.
 
     In every epoch, new blocks are drawn until they contain the requested share
-    of the tokens. The last block may exceed this share. 40 % of the blocks have
-    2 to 6 tokens, and 60 % have a single token. A block that overlaps another
-    block or contains a special token is drawn again. 80 % of the targets are
-    replaced by <mask>, 10 % by a random token, and 10 % stay unchanged.
+    of the tokens. With the last block, the targets may exceed this share. 40 %
+    of the blocks have 2 to 6 tokens, and 60 % have a single token. A block that
+    overlaps another block or contains a special token is drawn again. 80 % of
+    the targets are replaced by <mask>, 10 % by a random token, and 10 % stay
+    unchanged.
 
     `target_blocks` int32 [B, P] is the step, from 0, at which each target is
     predicted. The targets of a block have the same step.

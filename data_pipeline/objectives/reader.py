@@ -56,8 +56,9 @@ class ObjectiveReader:
     def first_half_length(self, manifest):
         """Length of the prefix that cannot attend to later tokens.
 
-        In a backbone with the input `factorization_rank`, the limit holds for
-        the content stream of the prefix and for targets in the prefix.
+        In a backbone with the input `factorization_rank`, this limit on
+        attention holds for the content stream of the prefix and for targets in
+        the prefix.
 
         Args:
             manifest: Manifest.

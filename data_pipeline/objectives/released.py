@@ -1,4 +1,4 @@
-"""Conversion of the released script's records, and of batches to its format.
+"""Parser of the released script's records; batches in the script's format.
 
 Shapes: b records, T tokens of the sequence, P targets.
 """
@@ -18,7 +18,7 @@ def parse_released(serialized, sequence_length, is_reversed=False):
     Args:
         serialized: string tensor [b].
         sequence_length: int, T.
-        is_reversed: bool or bool tensor [b], whether the rows are reversed.
+        is_reversed: bool or bool tensor [b], whether the records are reversed.
 
     Returns:
         dict, see `data_pipeline.records.reading.parse_records`.
@@ -54,7 +54,8 @@ def released_batch(batch):
     """Convert a batch to the names and shapes of the release.
 
     Args:
-        batch: dict from `PretrainingData.dataset`, with any `literal`.
+        batch: dict from `PretrainingData.dataset`; `literal` may be True or
+            False.
 
     Returns:
         dict: `input_k`, `seg_id` int32 [b, T]; `input_q` float32 [b, T], 1 = a

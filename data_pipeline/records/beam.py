@@ -45,7 +45,8 @@ class Parts(typing.NamedTuple):
     """Parts of the text, to find a document's part by the document's index.
 
     Attributes:
-        first: list of int, the index of each file's first document.
+        first: list of int, the index of each file's first document in the whole
+            text.
         threshold: result of `held_out.validation_threshold`.
         lasts: dict of split to int64 array, the index of the last document of
             each part of the split.
@@ -64,8 +65,8 @@ class Parts(typing.NamedTuple):
 class _Measured(typing.NamedTuple):
     """Stand-in for a document, with the length of its text but no text.
 
-    `text` is a range of ints with the length of the text. `number` is the index
-    of the document in the whole text.
+    `text` is a range of ints as long as the document's text. `number` is the
+    index of the document in the whole text.
     """
 
     text: range
@@ -170,7 +171,8 @@ def _plan_parts(measured, settings, directory):
     Args:
         measured: list of results of `_measure`.
         settings: RecordSettings with all defaults filled in.
-        directory: str, where the file with the counts of parts is written.
+        directory: str, where a file with the number of parts, the digests and
+            the counts of bad text is written.
 
     Returns:
         Parts.

@@ -1,7 +1,8 @@
 """Build of a set of records from text.
 
 The unit of work is a part: about four million characters of text, with their
-own shards. The last step joins shards up to the setting `shard_size`, if given.
+own shards. If the setting `shard_size` is given, the last step joins shards up
+to this size.
 All random draws of a part depend only on the seed, the split and the number of
 the part. So the bytes of the output do not depend on the number of processes.
 
@@ -13,7 +14,8 @@ The directory of a set is in one of three states:
   the same plan continues from these parts.
 - Neither: a new build begins.
 
-A build with a different plan is refused. With `overwrite` it begins anew.
+A build with a different plan is refused. With `overwrite`, this build begins
+anew.
 """
 
 import dataclasses

@@ -55,6 +55,8 @@ def _enough(settings):
 def numbered_parts(documents, threshold, seed):
     """Assign documents to the splits and group them into parts.
 
+    A part is a section of the text with its own shards, see `records.build`.
+
     Args:
         documents: iterable of Document.
         threshold: int from `validation_threshold`, or None.

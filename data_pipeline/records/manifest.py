@@ -37,8 +37,8 @@ class Shard:
 
     Attributes:
         direction: str, "forward" or "backward".
-        first_crc32c, last_crc32c: int, the checksums in the frames of the first
-            and the last record.
+        first_crc32c, last_crc32c: int, the checksums in the TFRecord frames of
+            the first and the last record.
         starts: tuple of int, numbers of the records that begin another part of
             the text, so they do not continue the record before. The shard's
             first record is not listed.
@@ -74,7 +74,7 @@ class Manifest:
         tokenizer: dict with `sha256`, `vocabulary_size`, `lowercase`,
             `keep_accents`, `file`.
         special_ids: dict of symbol to id.
-        record_bytes: int, size of each record without its frame.
+        record_bytes: int, size of each record without its TFRecord frame.
         features: dict of feature names to StoredFeature.
         splits: dict of split names to tuples of Shard.
         totals: dict of counts, such as documents and tokens of the text.
@@ -103,7 +103,7 @@ class Manifest:
 
     @property
     def frame_bytes(self):
-        """Number of bytes of a record with its frame, int."""
+        """Number of bytes of a record with its TFRecord frame, int."""
         return self.record_bytes + tfrecord.FRAME_OVERHEAD
 
     def num_records(self, split):

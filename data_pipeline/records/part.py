@@ -1,4 +1,6 @@
-"""Building of the record shards of one part of the text, whole or not at all.
+"""Building of the shards of one part of the text, see `records.build`.
+
+A part is written whole or not at all.
 
 All random draws of a part depend only on the seed, the split and the number of
 the part. So every process builds the same bytes.
@@ -187,7 +189,7 @@ def build_part(directory, split, number, documents, tokenizer, settings):
 
 
 def write_shard(path, chunks, direction="forward"):
-    """Write framed records to a shard, atomically.
+    """Write records with their TFRecord frames to a shard, atomically.
 
     Args:
         path: str.
@@ -234,7 +236,8 @@ def join_shards(directory, shards, most_bytes):
             shards. A shard above the maximum stays unchanged.
 
     Yields:
-        Shard. Its `starts` are the first records of the second and later parts.
+        Shard. Its `starts` are the numbers of the first records of the second
+        and later parts.
     """
     group, size = [], 0
     for shard in shards:

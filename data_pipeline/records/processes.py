@@ -1,8 +1,9 @@
 """Build of records in several processes of one machine.
 
-All random draws of a part depend only on the seed, the split and the number of
-the part. So the bytes of a part do not depend on the number of processes.
-`beam` builds the same parts on several machines.
+A part is a section of the text, see `build`. All random draws of a part depend
+only on the seed, the split and the number of the part. So the bytes of a part
+do not depend on the number of processes. `beam` builds the same parts on
+several machines.
 """
 
 import collections

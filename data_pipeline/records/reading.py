@@ -36,7 +36,7 @@ class ReadableRecords:
         directory: path.
         shards: sequence of Shard.
         skipped: list of BadRecord from `verify_records`, the records to skip.
-        frame_bytes: int, number of bytes of a record with its frame.
+        frame_bytes: int, number of bytes of a record with its TFRecord frame.
 
     Attributes:
         num_records: int, N, number of readable records.

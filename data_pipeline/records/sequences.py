@@ -25,8 +25,8 @@ class Stream(typing.NamedTuple):
 
     Attributes:
         token_ids: int32 [N].
-        sentence_starts: int64 [n], ascending positions of the first tokens of
-            sentences, without position 0.
+        sentence_starts: int64 [n], positions of the first tokens of n sentences
+            in ascending order. The sentence at position 0 is left out.
     """
 
     token_ids: np.ndarray

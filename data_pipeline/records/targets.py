@@ -1,4 +1,4 @@
-"""Sampling of target spans, about 1 token in `tokens_per_target`.
+"""Sampling of target spans, with about 1 in `tokens_per_target` tokens.
 
 Each half of a sequence is sampled separately. So the reused half and the new
 half both get their share of targets.
@@ -50,13 +50,13 @@ def sample_targets(
     <unk> and words that the edge of the half may have cut are not selected. One
     exception: if A or B was truncated to fit, a word cut at that end counts as
     whole. The goal of a half is its share of `num_predict`. If the spans do not
-    reach the goal, further whole words are added until no word fits into it.
+    reach the goal, further whole words are added until no word fits.
     "single_words" is like "words" with n = 1.
 
-    "subwords" selects n tokens, as the released code does. Its search for the
-    end of a word tests the first token of the span instead of the last. If the
-    spans do not reach the goal, random single tokens are added. <sep> and <cls>
-    can be selected; the reader of the records drops these targets.
+    "subwords" selects n tokens, as the released code does. The released search
+    for a word's end tests the first token of the span instead of the last. If
+    the spans do not reach the goal, random single tokens are added. <sep> and
+    <cls> can be selected; the reader of the records drops these targets.
 
     Args:
         token_ids: int array [S, T].
@@ -152,11 +152,11 @@ class Words(typing.NamedTuple):
 
     Attributes:
         begins, ends: int64 [W], offsets of each word's first token, and of the
-            token after its last.
+            token after the word's last token.
         first: int32 [S + 1]. Row s has the words `first[s]` to `first[s + 1]`
             (exclusive).
         next_word: int32 [S (H + 1)], number of the first word that begins at or
-            after an offset, or W if there is none.
+            after each offset, or W if there is no such word.
     """
 
     begins: np.ndarray
@@ -168,8 +168,8 @@ class Words(typing.NamedTuple):
 def whole_words(starts, special):
     """Find the whole words without special tokens in each row.
 
-    Tokens before the first start of a word, and from the last start of a word
-    on, are skipped, because the edge of the half may have cut their words.
+    The tokens before a row's first word start and the tokens from its last word
+    start on are skipped. The edge of the half may have cut their words.
 
     Args:
         starts: bool array [S, H], whether a token begins a word.

@@ -31,7 +31,7 @@ OTHER_FILE = "another file than was built"
 
 
 class BadRecord(typing.NamedTuple):
-    """Damaged record, or (if `record` is None) another file than was built."""
+    """Damaged record; `record` is None if the file is not the built file."""
 
     file: str
     record: int | None
@@ -80,7 +80,7 @@ def example_template(features):
 
 
 def frame_records(values, features):
-    """Serialize records from features in bytes, and add their frames.
+    """Serialize records from the bytes of features, and add frames.
 
     Args:
         values: dict of feature names to uint8 arrays [n, bytes of the feature].
@@ -104,7 +104,7 @@ def frame_records(values, features):
 
 
 def encode_records(values, stored):
-    """Serialize records from features in arrays, and add their frames.
+    """Serialize records from arrays of features, and add frames.
 
     Args:
         values: dict of feature names to arrays [n, ...] with the shapes in
@@ -148,7 +148,7 @@ def find_bad_records(path, num_records, frame_bytes, digest=None):
 
     Args:
         path: str.
-        num_records: int, the expected number.
+        num_records: int, the expected number of records.
         frame_bytes: int, F.
         digest: hashlib object to update with all bytes of the file, or None.
 
@@ -186,8 +186,8 @@ def read_checksums(path, records, frame_bytes):
         frame_bytes: int, F.
 
     Returns:
-        list of an int per record, or of a BadRecord if the record is damaged or
-        truncated.
+        list with one item per record: an int, or a BadRecord if the record is
+        damaged or truncated.
     """
     checksums = []
     with as_path(path).open("rb") as file:
@@ -232,8 +232,8 @@ def find_bad_ends(path, shard, frame_bytes):
         frame_bytes: int, F.
 
     Returns:
-        list of BadRecord. Its `record` is None if the record is intact but has
-        another checksum than in the manifest.
+        list of BadRecord. The field `record` is None if the record is intact
+        but its checksum differs from the manifest's checksum.
     """
     expected = (shard.first_crc32c, shard.last_crc32c)
     checksums = read_checksums(path, (0, shard.records - 1), frame_bytes)
@@ -278,7 +278,7 @@ def record_bytes(stored):
 
 
 def records_at_once(stored):
-    """Number of records to frame at once within the memory limit, int."""
+    """Number of records to serialize at once in limited memory, int."""
     return max(1, _FRAME_BYTES // record_bytes(stored))
 
 

@@ -55,9 +55,9 @@ class RecordSetWriter:
 
     Files are written to the temporary directory `building`, and `finish` moves
     them to their final names. If `finish` is not called, only finished parts
-    stay, and a later writer continues with them. A lock excludes other writers,
-    also on other machines that share the disk. The system releases the lock
-    when the process ends.
+    (see `records.build`) stay, and a later writer continues with them. A lock
+    excludes other writers, also on other machines that share the disk. The
+    system releases the lock when the process ends.
 
     Args:
         directory: path. In a bucket, which has no locks, a warning is printed.
