@@ -164,7 +164,7 @@ class StoredModel:
         return None
 
     def tokenizer_for(self, model, given=None, lowercase=None):
-        """Load a tokenizer, given or the model's own, that fits the model.
+        """Load a given tokenizer or the model's own; check the vocabulary size.
 
         Args:
             model: the loaded model.
