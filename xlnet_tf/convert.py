@@ -231,7 +231,7 @@ def description(model, source, head, gelu=None):
 
 
 def read_its_tokenizer(arguments):
-    """Load the tokenizer of `--tokenizer`, or else of the model, or None."""
+    """Load the tokenizer of `--tokenizer`, by default the model's, or None."""
     from xlnet_tf.loading import load_tokenizer
     from xlnet_tf.loading import open_model
 
