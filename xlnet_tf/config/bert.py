@@ -50,10 +50,10 @@ class BertConfig(ModelConfig):
             Default 512.
         num_segments: int, number of segments with an embedding. 0 means that
             segments have no embeddings. Default 2.
-        relative_position_buckets: int, number of rows in the table of relative
-            position biases. All layers share the table. Half of its rows are
-            for keys after the query. The number is even and at least 4, or 0
-            (default) for no bias.
+        relative_position_buckets: int, number of buckets of distances. Each
+            bucket has a row in the table of relative position biases, which all
+            layers share. Half of the buckets are for keys after the query. The
+            number is even and at least 4, or 0 (default) for no bias.
         relative_position_max_distance: int, first distance of the last bucket.
             Default 128.
         dropout: float in [0, 1), dropout rate. Default 0.1.
@@ -223,7 +223,7 @@ def is_bert(values):
 
     Args:
         values: dict. `model_type` decides. BERT's earliest files have no
-            `model_type`; for them the names of the sizes decide.
+            `model_type`. The names of the sizes then decide.
     """
     model_type = values.get("model_type")
     if model_type is None:

@@ -179,8 +179,8 @@ def read_config_file(path, from_dict):
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file is not JSON, if it belongs to a preset, or if
-            `from_dict` refuses its contents.
+        ValueError: if the file is not JSON, if it is the `config.json` of a
+            preset, or if `from_dict` refuses its contents.
     """
     path = as_path(path)
     if not path.is_file():
@@ -247,7 +247,7 @@ def check_sizes(fields, names, kind):
 
 
 def check_model_type(values, known, kind):
-    """Refuse a dict whose `model_type` is another model's.
+    """Refuse a dict whose `model_type` names a model of another kind.
 
     A dict without `model_type` is accepted.
 

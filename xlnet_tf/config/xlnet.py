@@ -198,7 +198,7 @@ class XLNetConfig(ModelConfig):
 def is_of_hugging_face(values):
     """Whether a dict is a config of Hugging Face's XLNet.
 
-    The earliest of these files (2019) have neither `model_type` nor
+    Hugging Face's earliest config files (2019) have neither `model_type` nor
     `architectures`.
     """
     return not {"model_type", "architectures", "layer_norm_eps"}.isdisjoint(

@@ -1,9 +1,9 @@
 """GELU with a gradient that needs only the inputs.
 
 Automatic differentiation of the GELU would keep several tensors of the size of
-the inputs. For bfloat16 inputs it would also round each factor of the gradient
-to bfloat16. On a CPU the rounding takes longer than the whole computation in
-float32.
+the inputs. For bfloat16 inputs, automatic differentiation would also round each
+factor of the gradient to bfloat16. On a CPU the rounding takes longer than the
+whole computation in float32.
 """
 
 import math

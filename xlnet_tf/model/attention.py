@@ -147,9 +147,10 @@ def attention_context(
 class AttentionBiases(keras.layers.Layer):
     """Bias vectors u, v and b of the content, position and segment scores.
 
-    Each vector is added to the query before the query is multiplied by the
-    keys, the distances or the segment encodings. With `untie_biases` in the
-    config every layer has its own biases; otherwise all layers share them.
+    The query plus u is multiplied by the keys. The query plus v is multiplied
+    by the distances. The query plus b is multiplied by the segment encodings.
+    If the config's `untie_biases` is True, every layer has its own biases.
+    Otherwise all layers share their biases.
 
     Args:
         num_heads: int, N.

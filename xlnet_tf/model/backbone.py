@@ -34,8 +34,9 @@ class XLNetBackbone(Backbone):
     """XLNet without a head: a Transformer-XL with a content and a query stream.
 
     The model is described in https://arxiv.org/abs/1906.08237. `rematerialize`
-    and `attention_kernel` change speed and memory, not the results. Both are
-    also attributes of the backbone, and saved files do not contain them.
+    and `attention_kernel` change speed and memory, not the results. Both
+    arguments are also attributes of the backbone. Saved files do not contain
+    these attributes.
 
     Args:
         config: XLNetConfig. Instead of a config, its fields may be given by
@@ -55,15 +56,17 @@ class XLNetBackbone(Backbone):
         features: dict. All features except `token_ids` are optional.
             token_ids: int32 [B, T].
             segment_ids: int32 [B, T]. Attention only tests whether two
-                tokens have the same segment. Memory has the segment 0.
+                tokens have the same segment. All tokens in memory have the
+                segment 0.
             padding_mask: [B, T], 1 = a real token.
             perm_mask: [B, T, T], 1 = may NOT attend.
             factorization_rank: int32 [B, T], the step at which each token is
-                revealed, -1 for context. It is the compact form of `perm_mask`.
+                revealed, -1 for context tokens. This feature is the compact
+                form of `perm_mask`.
             target_mapping: [B, P, T], the position of each target as a one-hot
                 row.
             target_positions: int32 [B, P], positions of the targets, below T.
-                It is the compact form of `target_mapping`.
+                This feature is the compact form of `target_mapping`.
             is_reversed: bool [B], True = the model reads this row backwards.
             memories: tuple of L tensors of shape [B, M, D].
             memory_mask: bool [B, M], 1 = a real remembered token.
@@ -79,11 +82,11 @@ class XLNetBackbone(Backbone):
             too. The layers are then not recomputed. Default False.
         first_half_length: int, length of a prefix whose content rows and
             targets cannot attend to the tokens after the prefix, as in
-            pretraining with `reuse_length`. The kernels "memory_efficient",
-            and "fused" on a GPU, skip the masked scores, and encodings of
-            relative positions that no row then needs are not projected.
-            Outputs are wrong if a mask lets these rows attend to tokens after
-            the prefix. Default 0: there is no such prefix.
+            pretraining with `reuse_length`. The kernel "memory_efficient", and
+            on a GPU also "fused", then skip the scores of these rows for these
+            tokens. The backbone then does not project the distances that no row
+            needs. Outputs are wrong if a mask lets these rows attend to tokens
+            after the prefix. Default 0: there is no such prefix.
 
     Returns:
         dict: the outputs.
@@ -91,7 +94,7 @@ class XLNetBackbone(Backbone):
             query: float [B, P, D], if targets are given.
             memories: tuple of L tensors of shape [B, M, D], if `memory_length`
                 is positive.
-            memory_mask: bool [B, M], together with `memories`, if the features
+            memory_mask: bool [B, M], returned with `memories` if the features
                 contain `padding_mask` or `memory_mask`.
             layer_inputs: tuple of L tensors of shape [B, T, D], if requested,
                 instead of the memories.
@@ -249,7 +252,7 @@ class XLNetBackbone(Backbone):
         )
 
     def _embed(self, token_ids, target_positions):
-        """Embed content rows as e(x), then query rows as w: [B, T + P, D]."""
+        """Embed tokens as e(x), then targets as the vector w: [B, T + P, D]."""
         content = self.token_embedding(token_ids)
         if target_positions is None:
             return content

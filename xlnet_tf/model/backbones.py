@@ -24,7 +24,7 @@ def make_backbone(config, **arguments):
         XLNetBackbone or BertBackbone.
 
     Raises:
-        TypeError: if `config` is not a config of these classes.
+        TypeError: if `config` is neither an XLNetConfig nor a BertConfig.
     """
     if type(config) not in BACKBONES:
         known = " or ".join(cls.__name__ for cls in BACKBONES)

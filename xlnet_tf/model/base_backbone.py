@@ -24,13 +24,14 @@ from xlnet_tf.weights.preset import split_overrides
 class Backbone(Preset, BaseModel):
     """Base class of the models without a head: embeddings and L blocks.
 
-    A subclass makes its blocks in `make_block` and its other layers in
-    `make_layers`, and builds the other layers in `build_layers`. Its `call` has
-    the equations.
+    A subclass makes its blocks in `make_block`. It makes its other layers in
+    `make_layers` and builds these other layers in `build_layers`. The equations
+    are in the subclass's `call`.
 
     Attributes:
         config_class: class of the config.
-        has_query_stream: bool, whether targets have rows of their own.
+        has_query_stream: bool, whether the model has a query stream, with a row
+            for each target.
         takes_position_ids: bool, whether the features may contain
             `position_ids`, so that several tokens may have the same position.
         kind: str, name of the model in messages.
@@ -101,14 +102,14 @@ class Backbone(Preset, BaseModel):
         """Make the layers besides the token embedding and the blocks."""
 
     def make_block(self, name):
-        """Make one block, a layer with this name."""
+        """Make one block, a Transformer layer with the given name."""
         raise NotImplementedError
 
     def build_layers(self):
-        """Build the layers of `make_layers`, and the model's own weights."""
+        """Build the layers that `make_layers` made, and other weights."""
 
     def make_embedding(self, kind, length):
-        """Make an Embedding layer for `length` vectors of length D."""
+        """Make an Embedding layer that holds `length` vectors of width D."""
         return keras.layers.Embedding(
             length,
             self.config.hidden_dim,
@@ -138,7 +139,7 @@ class Backbone(Preset, BaseModel):
         Args:
             config: instance of `config_class`, or None if `kwargs` has the
                 fields of the config.
-            kwargs: dict.
+            kwargs: dict, the keyword arguments of the constructor.
 
         Returns:
             (the config, dict of the other arguments).
@@ -187,7 +188,7 @@ class Backbone(Preset, BaseModel):
         return embedding.embeddings
 
     def dropout_seed(self, features):
-        """Return the seed of a step: the feature, or a new seed.
+        """Return the dropout seed of a step, from the features or new.
 
         Without the feature `dropout_seed`, `seed_generator` makes the seed.
 
@@ -213,7 +214,7 @@ class Backbone(Preset, BaseModel):
             others: L lists of tensors, the inputs of each block besides its
                 rows. Gradients flow to these tensors.
             keep: function of (rows, *other inputs), called once for each block
-                with its inputs; or None (default).
+                with the block's inputs; or None (default).
             observed: bool, whether `run` also passes inner results, such as
                 attention weights, to a function. The blocks are then not
                 recomputed. Default False.
@@ -250,8 +251,8 @@ class Backbone(Preset, BaseModel):
         not cover weights, gradients of weights, the optimizer or logits.
 
         Args:
-            batch_size, num_tokens, num_targets: ints, B, T and P. `num_targets`
-                counts only for a model with a query stream. Default 0.
+            batch_size, num_tokens, num_targets: ints, B, T and P. A model
+                without a query stream ignores `num_targets` (default 0).
 
         Returns:
             int, number of bytes.
@@ -276,7 +277,7 @@ class Backbone(Preset, BaseModel):
         return (4 * heads * scores_of_head + batch_size * kept) * width
 
     def heads_at_a_time(self, batch_size, rows, num_tokens, num_keys):
-        """Number of heads whose scores are in memory at once, or None for all.
+        """Number of heads whose scores are in memory at once; None means all.
 
         Args:
             batch_size, rows, num_tokens, num_keys: ints, B, Q, T and K.

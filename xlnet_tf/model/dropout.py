@@ -154,8 +154,8 @@ def random_bits(shape, seed):
 def hash_rows(lengths, seeds, mix=None):
     """Hash the row numbers of one or more masks with the masks' seeds.
 
-    A row has the elements along the last axis of a mask. A row's number is its
-    index among all rows of the mask, in row-major order.
+    A row consists of the elements along the last axis of a mask. A row's number
+    is its index among all rows of the mask, in row-major order.
 
     Args:
         lengths: sequence of ints or scalar tensors, the lengths of a mask's
@@ -181,7 +181,7 @@ def hash_rows(lengths, seeds, mix=None):
 
 
 def _bits_of_rows(rows, width, mix):
-    """Extend the rows' hashes to random bits of W columns, uint32 [..., W]."""
+    """Extend the rows' hashes to random bits for W columns, uint32 [..., W]."""
     if isinstance(width, int):  # a constant costs no tracing
         column = np.arange(width, dtype="uint32") * np.uint32(GOLDEN)
         column = ops.convert_to_tensor(column)
@@ -270,7 +270,7 @@ def dropouts(count, rate, seeds, lengths):
 
     Returns:
         list of functions. Each function applies dropout to a float tensor of
-        shape [*lengths, W].
+        shape [*lengths, W] with any width W.
     """
     if seeds is None or not rate:
         return [lambda inputs: inputs] * count

@@ -100,13 +100,13 @@ def check_features(features, config):
         config: XLNetConfig.
 
     Returns:
-        dict of the features that are not None. If the config has
-        `reverse_half_batch`, the dict always contains `is_reversed`.
+        dict of the features that are not None. If the config's
+        `reverse_half_batch` is True, the dict always contains `is_reversed`.
 
     Raises:
         ValueError: if features are missing, misspelt, given in two forms (such
             as `perm_mask` and `factorization_rank`), or do not fit the config.
-            Also if `is_reversed` must be made for an odd number of rows.
+            Also if `reverse_half_batch` must halve an odd number of rows.
     """
     features = given_features(features)
     refuse_features(features, "XLNetBackbone", _NOT_OF_XLNET)
@@ -172,7 +172,7 @@ def given_features(features):
 
 
 def _check_shapes(features):
-    """Refuse features whose axes B and T differ from the axes of `token_ids`.
+    """Refuse features whose B and T are not the B and T of `token_ids`.
 
     `token_ids` must have the shape [B, T].
     """
@@ -218,14 +218,14 @@ def check_shape(name, value, axes, expected):
 
 
 def refuse_arguments(names):
-    """Refuse call arguments named as features or as in Hugging Face.
+    """Refuse call arguments with a feature's name or a Hugging Face name.
 
     Args:
         names: iterable of str, names of the arguments of the call.
 
     Raises:
-        TypeError: if an argument has the name of a feature, or Hugging Face's
-            name of a feature or an argument.
+        TypeError: if an argument has the name of a feature, or the name that
+            Hugging Face gives to a feature or an argument.
     """
     for name in names:
         if name in _ARGUMENTS_OF_OTHERS:
@@ -304,7 +304,7 @@ def _second_half(token_ids):
 
 
 def find_target_positions(features):
-    """Return the positions of the targets, int32 [B, P], or None if none."""
+    """Return the targets' positions, int32 [B, P], or None without targets."""
     if "target_positions" in features:
         return ops.cast(features["target_positions"], "int32")
     if "target_mapping" in features:
@@ -318,15 +318,15 @@ def check_values(features, config, of_tasks):
     """Refuse features with wrong types, shapes or values.
 
     Values are checked only if they are known, as in an eager call. The check
-    runs before Keras converts the features to tensors, because JAX then cuts
-    integers to 32 bits, and because Keras' errors do not explain lists or
-    unequal numbers of rows.
+    runs before Keras converts the features to tensors, because on JAX the
+    conversion cuts integers to 32 bits. Keras' error messages also do not
+    explain features that are lists or have unequal numbers of rows.
 
     Args:
         features: dict of a model's features, or `token_ids` alone.
         config: XLNetConfig or BertConfig.
         of_tasks: bool, whether to check also features and labels that only
-            tasks read. Otherwise these are ignored.
+            tasks read. If False, such features and labels are ignored.
 
     Raises:
         ValueError: if a feature is wrong.
@@ -421,7 +421,7 @@ def check_data_set(data, config, of_tasks):
 
 
 def _read(features, of_tasks):
-    """Return the features as a dict; for a backbone only its own features."""
+    """Return a dict of all features, or only of the backbones' features."""
     features = as_features(features)
     if of_tasks:
         return features
@@ -491,7 +491,7 @@ def known_values(tensor):
 
 
 def check_streams(streams, target_positions, features):
-    """Refuse unknown streams, and the query stream alone without targets."""
+    """Refuse an unknown `streams`, and "query" if there are no targets."""
     if streams not in ("both", "query"):
         raise ValueError(
             '`streams` must be "both" or "query". '

@@ -20,8 +20,8 @@ def permutation_masks(factorization_rank, target_positions=None):
     """Make the masks of both streams for a factorization order.
 
     In the content stream a token attends to itself and to all tokens before it
-    in the order. In the query stream the token must be predicted, so its row
-    attends only to the tokens before it
+    in the order. The query stream predicts this token, so in the query stream
+    the token attends only to the tokens before it in the order
     (https://arxiv.org/abs/1906.08237, section 2.3). The order
     3 -> 2 -> 4 -> 1 of figure 1 has the `factorization_rank` [3, 1, 0, 2] and
     the masks
@@ -57,14 +57,15 @@ def permutation_masks(factorization_rank, target_positions=None):
 
 
 def pseudo_masks(factorization_rank, is_pseudo):
-    """Make the mask of pseudo-masked language modelling, for all steps at once.
+    """Make the mask of pseudo-masked language modelling for all steps at once.
 
     For each predicted token, a pseudo token [P] and the predicted token itself
-    are appended to the sequence, both with the rank of the predicted token. The
-    row of [P] predicts the token. Row i may attend to
+    are appended to the sequence. Both have the rank of the predicted token,
+    which is the step of its prediction. The row of [P] predicts the token. An
+    ordinary token is any token except [P]. Row i may attend to
 
     - an ordinary token of an earlier step;
-    - an ordinary token of the same step, unless row i is a pseudo token;
+    - an ordinary token of the same step, if row i is an ordinary token;
     - a pseudo token of the same step, if row i is a pseudo token.
 
     A pseudo token is thus visible only to the pseudo tokens of its step.
@@ -220,7 +221,7 @@ def _of_keys(tensor):
 
 
 def _places(num_tokens, memory_length=0, num_targets=0):
-    """Number the rows and the keys along the axis of the keys.
+    """Number the rows and the keys by their places on the axis of the keys.
 
     Token t has the number M + t, as a row and as a key. The rows of targets
     follow the rows of tokens and have numbers that no key has.
@@ -239,7 +240,7 @@ def _places(num_tokens, memory_length=0, num_targets=0):
 
 
 def _order_masks(features, target_positions, token_ids):
-    """Make the masks of both streams over the tokens of the segment.
+    """Make the masks of both streams for the segment's tokens, without memory.
 
     Returns:
         (content [B, T, T], query [B, P, T]), True = may attend. Content is

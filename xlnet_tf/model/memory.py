@@ -1,10 +1,10 @@
-"""Memory: hidden states of a segment, kept for the next segment of its text.
+"""Memory: hidden states of a segment, for the next segment of the same text.
 
 The inputs of each layer are kept, without gradient. In the next segment of the
-same text they are additional keys and values. The paper calls them SG(h)
-(https://arxiv.org/abs/1901.02860, section 3.2). The backbone reads memories as
-a feature and returns new memories. `StatefulMemory` holds memories between
-steps.
+same text these inputs are additional keys and values. The paper calls them
+SG(h) (https://arxiv.org/abs/1901.02860, section 3.2). The backbone reads
+memories as a feature and returns new memories. `StatefulMemory` holds memories
+between steps.
 
 Shapes: B batch, T tokens, M memory length, D model dim, L layers.
 """
@@ -30,8 +30,9 @@ def next_memory(content_stream, memory, memory_length, reuse_length=0):
             (default) means all T tokens.
 
     Returns:
-        float tensor of shape [B, M, D], without gradient. It has fewer than M
-        tokens if the old memory and the segment together have fewer.
+        float tensor of shape [B, M, D], without gradient. The memory has fewer
+        than M tokens if the old memory and the segment together have fewer than
+        M tokens.
 
     Source: `_cache_mem` of the released code.
     """
@@ -88,10 +89,11 @@ class StatefulMemory(keras.layers.Layer):
         memory_length: int, M.
         hidden_dim: int, D.
         batch_size: int, B, number of rows of one replica.
-        mask_unwritten: bool, whether to mask unwritten memory. If True, a row
-            that does not continue the text of the previous batch (the feature
-            `is_continuation` is False) attends to no memory.
-            Default False: as in the released code, no memory is masked.
+        mask_unwritten: bool, whether to mask unwritten memory. If True, the
+            whole memory of an example is also masked if the example's feature
+            `is_continuation` is False: the example does not continue the text
+            of the previous batch. Default False: as in the released code, no
+            memory is masked.
 
     Raises:
         ValueError: if `memory_length` is 0.
@@ -196,7 +198,7 @@ class StatefulMemory(keras.layers.Layer):
 
         Args:
             outputs: dict with `memories`, L tensors of shape [B, M, D]. If
-                `mask_unwritten` is set, also with `memory_mask`.
+                `mask_unwritten` is set, the dict also has `memory_mask`.
         """
         for variable, memory in zip(
             self.memories, outputs["memories"], strict=True

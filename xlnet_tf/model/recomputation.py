@@ -3,8 +3,8 @@
 Recomputation is also called gradient checkpointing. The forward pass keeps only
 the inputs of each layer, and the backward pass computes the layer again. The
 device then holds the inputs of all layers and the inner results of one layer. A
-step takes about a third more time. The recomputed dropout masks are the same,
-because they depend only on the seed.
+step takes about a third more time. Both computations of a layer draw the same
+dropout masks, because the masks depend only on the seed.
 """
 
 import keras
@@ -42,7 +42,7 @@ def leave_scope(model):
 
 
 def rematerialized(function, layer, inputs):
-    """Call a function of a layer, and recompute it in the backward pass.
+    """Call a function of a layer; call it again in the backward pass.
 
     Only the inputs of the call are kept for the backward pass. `keras.remat`
     cannot be used here: on JAX it refuses layers whose custom gradient closes

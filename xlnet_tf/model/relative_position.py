@@ -24,8 +24,8 @@ def relative_position_encoding(
     """Make R, the table of sinusoids of all distances from `num_keys` down.
 
     Row r encodes the distance `num_keys - r`. Large positive distances, far in
-    the past, come first. Negative distances, in the future, come last. float32
-    is the narrowest possible type, because bfloat16 rounds 511 to 512.
+    the past, come first. Negative distances, in the future, come last. The
+    distances need at least float32, because bfloat16 rounds 511 to 512.
 
     Args:
         num_tokens: int, T.

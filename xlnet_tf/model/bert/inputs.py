@@ -62,7 +62,7 @@ def real_positions(padding_mask):
 
     Returns:
         int32 tensor of shape [B, T], the positions. Padding gets the position
-        of the last real token before it, or 0 if there is none.
+        of the last real token before it, or 0 if no real token precedes it.
     """
     return ops.maximum(ops.cumsum(padding_mask, axis=1) - 1, 0)
 

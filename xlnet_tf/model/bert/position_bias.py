@@ -41,7 +41,7 @@ def relative_position_buckets(
 
 
 def _distance_buckets(num_buckets, max_distance):
-    """Make the table of buckets of the distances from 0 to `max_distance`.
+    """Make a table with the bucket of each distance up to `max_distance`.
 
     NumPy computes the table, because backends may round a logarithm
     differently.

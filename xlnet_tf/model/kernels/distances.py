@@ -2,7 +2,7 @@
 
 The reduced table gives the same scores in less time. Negative distances follow
 from positive distances by symmetry, unused distances are left out, and each
-block of tokens gets only the distances that its tokens have.
+block of tokens gets only the distances from its tokens to the keys.
 
 Shapes: T tokens, K = M + T keys, R = K + T distances, H head dim, S tokens of a
 block.
@@ -63,7 +63,7 @@ def encode_distances(
         drop: function that applies dropout to R, or None (default). All
             examples share one dropout mask. The released code draws one mask
             per example.
-        has_reversed: bool, whether any row may be read backwards. Default
+        has_reversed: bool, whether any example may be read backwards. Default
             False.
         first_half_length: int, see `AttentionRules`. Default 0.
 
@@ -100,7 +100,8 @@ def num_unneeded_distances(num_tokens, first_half_length):
 
     A token of the prefix (`first_half_length`) attends to later tokens only
     inside the prefix. For any other token, all later tokens are in the rest of
-    the segment.
+    the segment. No token therefore attends further ahead than the length of the
+    prefix or of the rest, whichever is longer.
 
     Args:
         num_tokens: int, T. For a scalar tensor the result is 0.

@@ -1,4 +1,4 @@
-"""Attention in two parts, for a prefix that does not attend to later tokens.
+"""Attention in two parts, for a prefix that attends to no tokens after it.
 
 In the released pretraining, content rows of a segment's first half attend only
 to the first half and to memory (m). For T = 4 and M = 2, with halves 1 and 2 of
@@ -39,8 +39,8 @@ class Part(NamedTuple):
         rows, keys: slices of the axes Q and K.
         distances: slice of the axis R, the distances of the content rows.
         target_distances: slice of the axis R, the distances of the targets.
-        num_tokens: int or scalar tensor, number of content rows, or T if
-            `rules.streams` is "query".
+        num_tokens: int or scalar tensor, number of content rows of the part, or
+            T if `rules.streams` is "query".
         rules: AttentionRules of these rows and keys.
     """
 
@@ -52,7 +52,7 @@ class Part(NamedTuple):
     rules: Any
 
     def distances_of(self, position):
-        """Slice the distances of this part, for `HeadInputs`.
+        """Slice the projected distances that this part needs.
 
         Args:
             position: float tensor of shape [1 or 2, N, R, H], the projected
@@ -60,8 +60,8 @@ class Part(NamedTuple):
 
         Returns:
             Two float tensors, `position_blocks` and `position` of `HeadInputs`.
-            `position_blocks` is empty without content rows, `position` is empty
-            without targets.
+            `position_blocks` is empty if the part has no content rows.
+            `position` is empty if the part has no targets.
         """
         return self._blocks(position), self._of_targets(position)
 
@@ -109,7 +109,7 @@ def cut(tensor, part):
 
 
 def _place(gradient, part, size):
-    """Pad the gradient of a slice with zeros to the whole axis 2."""
+    """Pad a slice's gradient with zeros to the full length of axis 2."""
     if part == _ALL:
         return gradient
     around = [part.start, size - part.stop]
@@ -120,12 +120,12 @@ def sum_keys(gradients):
     """Sum the parts' gradients of the keys.
 
     The keys of every part begin with key 0. The function does not pad the
-    shorter gradient, because on a CPU, XLA pads on one core and compiles a pad
-    to more code than ten other operations.
+    shorter gradient, because XLA on a CPU would pad on only one core. XLA also
+    compiles a pad to more code than ten other operations.
 
     Args:
-        gradients: list of float tensors of shape [B, N, keys, H]. A tensor has
-            at least as many keys as the tensor before it.
+        gradients: list of float tensors of shape [B, N, keys of the part, H]. A
+            tensor has at least as many keys as the tensor before it.
 
     Returns:
         float tensor of shape [B, N, K, H].
@@ -138,7 +138,7 @@ def sum_keys(gradients):
 
 
 def parts_of(rules, num_rows, num_keys, num_distances):
-    """Divide the rows of a call into parts.
+    """Divide the rows of an attention call into parts.
 
     Args:
         rules: AttentionRules with an axis of heads: masks have the shape
@@ -147,9 +147,9 @@ def parts_of(rules, num_rows, num_keys, num_distances):
 
     Returns:
         list of Part, in the order of their rows: the content rows of the first
-        half, then all other rows. A list of one Part for all rows if the
-        `first_half_length` of `rules` is 0, or if a size is not known before
-        the call.
+        half, then all other rows. A list of one Part for all rows if
+        `rules.first_half_length` is 0, if `rules.streams` is "query", or if a
+        size is not known before the call.
     """
     first, num_tokens = rules.first_half_length, num_distances - num_keys
     rules = rules._replace(num_tokens=num_tokens)

@@ -2,18 +2,19 @@
 
 The scores of all rows and keys, [B, N, Q, K], are the model's largest tensors.
 Most of the work outside matrix products is on scores. Three measures reduce
-their cost:
+the cost of the scores:
 
 - Only exp(scores - max) is kept for the backward pass, with the dropout mask in
-  the sign bit. Probabilities and gradients are computed from this tensor
-  without another matrix product.
+  the sign bit. The backward pass needs no matrix product to compute the
+  probabilities from this tensor.
 - If there are very many scores, as with long segments or large batches, they
   are computed for a few heads at a time and recomputed in the backward pass.
   Memory then does not grow with B * N. B and T must be known when the step is
-  traced. If B or T is unknown, all scores are kept; use `rematerialize`
-  (`model/recomputation.py`).
+  traced. If B or T is unknown, all scores are kept. `rematerialize` then saves
+  memory (`model/recomputation.py`).
 - If a prefix cannot attend to the tokens after it
-  (`AttentionRules.first_half_length`), the masked scores are not computed.
+  (`AttentionRules.first_half_length`), the scores of the prefix for these
+  tokens are not computed.
 
 `plain` computes the same attention, equation by equation.
 
@@ -113,17 +114,19 @@ def attend(inputs, rules):
 
 
 class _PartOfCall:
-    """Attention of a `Part`, with the tensors that the gradient needs.
+    """Attention of one Part of the rows, and tensors for the gradient.
 
     Args:
         part: Part.
         content_query, position_query, difference, key, value: float tensors of
-            all rows and keys, see `HeadInputs`. Their first axes are [B, N].
+            all rows and keys, see `HeadInputs`. Their first two axes are B and
+            N.
         position: float tensor of shape [1 or 2, N, R, H], the projected
             distances.
 
     Attributes:
-        outputs: float tensor of shape [B, N, rows of the part, H].
+        outputs: float tensor of shape [B, N, rows of the part, H], the attended
+            values.
     """
 
     def __init__(
@@ -168,7 +171,7 @@ class _PartOfCall:
 
 
 def _in_one(tensors):
-    """Concatenate the rows of all parts."""
+    """Concatenate the tensors of all parts along the axis of rows."""
     return tensors[0] if len(tensors) == 1 else ops.concatenate(tensors, axis=2)
 
 
@@ -185,7 +188,7 @@ def _sum_distances(parts, gradients, num_distances):
 
 
 def _with_heads(rules):
-    """Add an axis of heads to AttentionRules, [B or 1, 1, ...]."""
+    """Add an axis of heads to the masks and positions: [B or 1, 1, ...]."""
 
     def with_heads(tensor):
         return None if tensor is None else ops.expand_dims(tensor, 1)
@@ -219,7 +222,7 @@ def heads_at_a_time(batch_size, num_heads, num_rows, num_keys):
 
 
 def _group_size(query, key):
-    """Return `heads_at_a_time` for tensors, or None if a size is not known."""
+    """Return `heads_at_a_time` for two tensors, or None for unknown sizes."""
     batch_size, num_heads, num_rows, _ = sizes_of(query)
     sizes = (batch_size, num_heads, num_rows, sizes_of(key)[2])
     if not all(isinstance(size, int) for size in sizes):
@@ -299,8 +302,8 @@ def _over_groups(step, inputs, rows, rules, group):
 
     Args:
         step: function of (HeadInputs, list of tensors, AttentionRules) that
-            returns a tuple of tensors. All these tensors have the axis G in
-            place of [B, N].
+            returns a tuple of tensors. All tensors of the arguments and of the
+            tuple have an axis G in place of the axes B and N.
         inputs: HeadInputs of all heads. The distances have the shape
             [1 or 2, N, ...].
         rows: list of other tensors of shape [B, N, ...], the second argument of
@@ -387,7 +390,7 @@ def _with_examples(inputs, rules):
 
 
 def _sum_examples(gradient, rules):
-    """Sum gradients [1 or B, N, ...] over the examples of each direction."""
+    """Sum gradients by direction of the text, [1 or B, ...] -> [1 or 2, ...]."""
     if rules.is_reversed is None:
         if begins_with_one(gradient):
             return gradient

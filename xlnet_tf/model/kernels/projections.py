@@ -52,7 +52,7 @@ def project_distances(projection, distances, num_tokens, has_reversed=False):
         projection: AdaptableEinsumDense from D to N heads of length H.
         distances: EncodedDistances.
         num_tokens: int or scalar tensor, T.
-        has_reversed: bool, whether any row may be read backwards. Default
+        has_reversed: bool, whether any example may be read backwards. Default
             False.
 
     Returns:
@@ -91,8 +91,8 @@ def mirror_distances(even, odd, num_tokens):
     needs no projection of its own.
 
     Args:
-        even, odd: tensors of shape [..., K, X], the projected cosines and the
-            projected sines of the distances from K - 1 to 0.
+        even, odd: tensors of shape [..., K, X] with any X, the projected
+            cosines and the projected sines of the distances from K - 1 to 0.
         num_tokens: int or scalar tensor, T, at most K.
 
     Returns:

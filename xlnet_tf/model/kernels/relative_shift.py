@@ -25,8 +25,8 @@ def relative_shift(scores, num_keys):
         ..cde      cde
         .ghi.  =>  ghi
 
-    To shift without a gather, the function reads the same numbers in rows that
-    are shorter by one (Transformer-XL, appendix B).
+    To shift without a gather, the function reshapes the scores to rows that are
+    shorter by one column (Transformer-XL, appendix B).
 
     Args:
         scores: tensor of shape [..., S, K + S].

@@ -1,13 +1,13 @@
 """Scores and softmax of some heads, and their gradients.
 
-The kernel `memory_efficient` uses these functions of array operations. The
-leading axes of the tensors hold all heads of all examples, or a few heads of
-one example. `kernels/plain.py` computes the same scores and names the paper's
-terms (a) to (d).
+The kernel `memory_efficient` calls these functions. The leading axes of the
+tensors hold all heads of all examples, or a few heads of one example.
+`kernels/plain.py` computes the same scores and names the paper's terms (a) to
+(d).
 
 Shapes: B batch, T tokens, K keys, P targets, Q = T + P rows, H head dim,
-R = K + T distances, S tokens of a block. "..." are the axes of examples and
-heads.
+R = K + T distances, S tokens of a block, W distances of a factor, X any length.
+"..." are the axes of examples and heads.
 """
 
 from typing import Any
@@ -179,7 +179,7 @@ def attend_heads(weights, largest, value, rules):
 
 
 def _overflows(dtype):
-    """Whether a weighted sum of values could overflow before the division."""
+    """Whether a sum of values with undivided weights could overflow."""
     return dtype == "float16"
 
 
@@ -204,7 +204,7 @@ def attention_gradient(inputs, rules, weights, factor, mean, upstream):
             attended values.
 
     Returns:
-        HeadInputs of the gradients.
+        HeadInputs that hold the gradients.
     """
     # A zero that XLA does not recognise. With a literal 0, XLA would reuse the
     # forward pass's max(weights, 0) and keep this [B, N, Q, K] tensor until the
@@ -280,8 +280,9 @@ def _backward_product(gradient, rows, distances, by_distance, shifts=None):
         gradient: tensor of shape [..., S, K], the gradient of the shifted
             scores.
         rows: tensor of shape [..., S, H], the first factor.
-        distances: tensor of shape [..., W, H], the second factor. The length of
-            its first axis may be 1 although the first axis of `rows` is B.
+        distances: tensor of shape [..., W, H], the second factor. Its first
+            axis may have the length 1 although the first axis of `rows` has
+            the length B.
         by_distance: function of (tensor of shape [..., S, K], `shifts`) that
             returns a tensor of shape [..., S, W]: the transpose of the relative
             shift.

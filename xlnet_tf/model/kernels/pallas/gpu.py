@@ -1,16 +1,16 @@
-"""Fused attention on a GPU, by Triton, without scores by key in memory.
+"""Fused attention on a GPU, by Triton, which stores no scores by key.
 
-The forward kernel keeps one logarithm for each row, and the gradient kernels
-recompute the scores. XLA computes the scores by distance as ordinary matrix
-products. The kernels read these scores at addresses that include the relative
-shift.
+For each row the forward kernel keeps one number, the logarithm of the sum of
+the row's weights. The gradient kernels recompute the scores. XLA computes the
+scores by distance as ordinary matrix products. The kernels read these scores at
+addresses that include the relative shift.
 
 Content rows and targets are computed by separate calls, because targets may be
 anywhere in the segment.
 
 Shapes: B batch, T tokens, K keys, P targets, Q rows, N heads, H head dim,
-R = K + T distances. Content has J = T / S blocks of S rows, each block with
-W = K + S distances. A tile has X rows and Y keys.
+R = K + T distances. The content rows form J = T / S blocks of S rows. A block
+has W = K + S distances. A tile has X rows and Y keys.
 """
 
 import functools
@@ -53,7 +53,7 @@ _MOST_KEPT = 2**28
 
 
 class _Rows(NamedTuple):
-    """Inputs of the kernels that have an axis of rows.
+    """Kernel inputs that have an axis of rows.
 
     Attributes:
         query: [B, Q, N, H], the scaled sum of the query and the content bias.
@@ -62,7 +62,7 @@ class _Rows(NamedTuple):
         difference: float32 [B, N, Q], see `segment_difference`.
         hashes: uint32 [B, N, Q], or [1, 1, Q] without dropout.
         visible, other: uint32 [B or 1, K / 32, Q], a bit for each key, see
-            `_words`.
+            `gpu_kernels.Inputs`; or [1, 1, Q] without a mask or segments.
     """
 
     query: Any
@@ -81,7 +81,7 @@ class _Rows(NamedTuple):
         )
 
     def filled(self, multiple):
-        """Pad with zeros to a multiple of `multiple` rows."""
+        """Pad all inputs with zeros to a multiple of `multiple` rows."""
         missing = -self.query.shape[1] % multiple
 
         def fill(tensor, axis):
@@ -289,7 +289,7 @@ def _by_example(distances, rules):
     """Select each example's distances, [1 or 2, N, J, W, H], by its direction.
 
     Returns:
-        [B, N, J, W, H], or [N, J, W, H] if no row is reversed.
+        [B, N, J, W, H], or [N, J, W, H] if no example is reversed.
     """
     if rules.is_reversed is None:
         return distances[0]
@@ -305,7 +305,7 @@ def _by_example(distances, rules):
 def _attended(sizes):
     """Make the function that computes attended values, for calls with `sizes`.
 
-    The function is differentiable in its first six arguments:
+    The first six arguments of the function have gradients:
         query: [B, Q, N, H], the scaled sum of the query and the content bias.
         difference: float32 [B, N, Q], see `segment_difference`.
         key, value: [B, K, N, H].
@@ -510,7 +510,7 @@ class _Specs:
         return _spec(tensor, _EXAMPLE, self._keys, _HEAD, _WHOLE)
 
     def numbers(self, tensor):
-        """Return the spec of a number for each row, [B or 1, N or 1, Q]."""
+        """Return the spec of one number per row, [B or 1, N or 1, Q]."""
         return _spec(tensor, _EXAMPLE, _HEAD, self._rows)
 
     def by_distance(self, tensor):

@@ -1,17 +1,18 @@
 """Pallas kernels of attention for a GPU: a forward and two gradient kernels.
 
-A forward program computes some rows of a head and loops over tiles of keys. The
-first gradient kernel computes the gradients of some keys and values, loops over
-tiles of rows, and writes the gradient of the scores. The second gradient kernel
-computes the gradient of the queries from the gradient of the scores. No two
-programs add to the same sum, so results do not depend on the programs' order.
+A program of the forward kernel computes some rows of a head and loops over
+tiles of keys. A program of the first gradient kernel computes the gradients of
+some keys and values. It loops over tiles of rows and writes the gradient of the
+scores. The second gradient kernel computes the gradient of the queries from the
+gradient of the scores. No two programs add to the same sum, so results do not
+depend on the programs' order.
 
 `plain.py` has the equations. The kernels read the scores by distance from
 memory. The relative shift takes no time, because it is part of the address: a
 row's score for key k is at the address `start + k`.
 
-Shapes: Q rows, K keys, H head dim. A tile has X rows and Y keys. There are J
-blocks, each with F scores by distance for all rows of the block.
+Shapes: Q rows, K keys, H head dim. A tile has X rows and Y keys. The rows form
+J blocks. F is the number of scores by distance of all rows of a block.
 """
 
 from typing import Any
@@ -32,7 +33,7 @@ _LOG2_E = 1.4426950408889634
 
 
 class Sizes(NamedTuple):
-    """Sizes and settings of a call that its kernels are compiled for.
+    """Sizes and settings of an attention call, fixed when it is compiled.
 
     Attributes:
         num_rows, num_keys, head_dim: ints, Q, K and H.
@@ -41,7 +42,8 @@ class Sizes(NamedTuple):
         unused_distances: int, number of distances of a row that belong to no
             key.
         early_rows, early_keys: ints. The first `early_rows` rows attend only to
-            the first `early_keys` keys. 0 and K without a first half.
+            the first `early_keys` keys. Without such rows the numbers are 0 and
+            K.
         has_mask, has_segments: bools, whether the call has a mask or segments.
         dropout: float, dropout rate of the probabilities.
         tile_rows, tile_keys: ints, X and Y.
@@ -69,7 +71,7 @@ class Sizes(NamedTuple):
 
     @property
     def words_of_tile(self):
-        """Number of words of a row's mask for the keys of a tile, int."""
+        """Number of 32-bit words of a row's mask for a tile of keys, int."""
         return self.tile_keys // BITS
 
 
@@ -217,7 +219,7 @@ def key_gradients_kernel(*references, sizes):
 
 
 def _clear(score_gradient, starts, first_key, begin, sizes):
-    """Zero the gradient of row tiles before `begin` and of unused distances."""
+    """Zero score gradients of tiles before `begin` and unused distances."""
     shape = (sizes.tile_rows, sizes.tile_keys)
     zeros = jnp.zeros(shape, score_gradient.dtype)
 
@@ -348,7 +350,8 @@ def _load_bits(words, rows, first_word, sizes):
     Args:
         words: reference to uint32 [words, rows], a bit for each key.
         rows: pl.ds, X rows.
-        first_word: int or scalar tensor, index of the first key's word.
+        first_word: int or scalar tensor, index of the word that holds the bit
+            of the tile's first key.
         sizes: Sizes.
 
     Returns:
@@ -369,11 +372,10 @@ def _scores(inputs, rows, query, key, by_distance, first_word, sizes):
     Args:
         inputs: Inputs.
         rows: pl.ds, X rows of `inputs`.
-        query: [X, H], of these rows.
-        key: [Y, H].
+        query: [X, H], the queries of these rows.
+        key: [Y, H], the keys of the tile.
         by_distance: [X, Y], the position scores of the tile's rows and keys.
-        first_word: int or scalar tensor, index of the first key's word in the
-            masks.
+        first_word: int or scalar tensor, see `_load_bits`.
         sizes: Sizes.
 
     Returns:
@@ -392,7 +394,7 @@ def _scores(inputs, rows, query, key, by_distance, first_word, sizes):
 
 
 def _drop(weights, hashes, first_key, sizes):
-    """Set weights that `keep_mask` drops to 0; do not scale kept weights."""
+    """Zero the weights that dropout drops; do not scale the kept weights."""
     if not sizes.dropout:
         return weights
     column = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)

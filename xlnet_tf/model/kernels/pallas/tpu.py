@@ -78,7 +78,7 @@ def attend(inputs, rules, interpret=False):
     width = sizes.num_heads * sizes.head_dim
 
     def rows(tensor):
-        """Merge heads and head dim: [X, N, rows, H] -> [X, rows, N * H]."""
+        """Merge the axes N and H: [B, N, rows, H] -> [B, rows, N * H]."""
         tensor = ops.swapaxes(tensor, 1, 2)
         return ops.reshape(tensor, [*tensor.shape[:2], width])
 
@@ -118,7 +118,7 @@ def _sizes(query, key, position, rules, interpret):
 
 
 def _where(rules, sizes):
-    """Return the integer inputs other than codes, dict of int32 or None."""
+    """Return the integer inputs except the codes, dict of int32 or None."""
 
     def int32(tensor):
         return None if tensor is None else ops.cast(tensor, "int32")

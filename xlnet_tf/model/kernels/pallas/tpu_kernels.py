@@ -69,7 +69,8 @@ class Sizes(NamedTuple):
         """Number of keys before the last half of the tokens, or None.
 
         In the released code's permutations, rows of the first half attend only
-        to these keys.
+        to these keys. The result is None if half the number of tokens is not a
+        multiple of `LANES`.
         """
         half = self.num_tokens // 2
         return self.num_keys - half if half % LANES == 0 else None
@@ -114,7 +115,7 @@ class Block(NamedTuple):
         num_rows: int.
         rows: pl.ds of `first_row` and `num_rows`.
         num_keys: int. Scores are computed for the first `num_keys` keys.
-        distances: pl.ds, the distances of these rows and keys.
+        distances: pl.ds, the distances from these rows to these keys.
         is_target: bool, whether the rows belong to the query stream. Their
             targets may be anywhere in the segment.
     """
@@ -428,7 +429,7 @@ def _product(left, right):
 
 
 def _keep_mask(block, seed_ref, example, pair, sizes):
-    """Draw a block's dropout mask, a part of `keep_mask` of [B, N, Q, K]."""
+    """Draw a block's part of the dropout mask of shape [B, N, Q, K]."""
     if not sizes.dropout:
         return None
     head = pair * sizes.heads_together + block.head
@@ -465,7 +466,7 @@ def _to_keys(by_distance, block, shifts_ref, sizes):
 
 
 def _to_distances(by_key, block, shifts_ref, sizes):
-    """Re-index from key to distance, with zeros at distances without a key.
+    """Re-index scores from key to distance, 0 at distances without a key.
 
     This is the transpose of `_to_keys`.
     """
@@ -490,8 +491,8 @@ def _shift_of_rows(block, shifts_ref, sizes):
 def _shift(rows, amount, limit, to_left):
     """Shift the columns of each row cyclically by the row's own amount.
 
-    The function first shifts by whole registers, once for each bit of the
-    amount. A gather then shifts within the registers.
+    The function first shifts by whole registers of 128 columns, once for each
+    bit of the amount from 128 up. A gather then shifts by the remainder.
     """
     count, sign = rows.shape[1] // LANES, 1 if to_left else -1
     registers = [
