@@ -218,7 +218,7 @@ def _few_targets_warning(manifest):
 
 
 def _long_sentences_warning(manifest):
-    """Warning about sentences that are too long for A and B, str or ""."""
+    """Warning about sentences too long for the segments A and B, str or ""."""
     totals = manifest.totals
     mean = totals["tokens"] / max(1, totals["sentences"])
     room = manifest.sequence_length - manifest.reuse_length - 3

@@ -20,7 +20,7 @@ class Progress:
         label: str, name of the work, such as "tokenizing".
         unit: str, name of the counted units, such as "rows"; "B" for bytes.
         total: int, number of units of the whole work, or None if unknown.
-        initial: int, number of units done before the work starts. Default 0.
+        initial: int, number of units that are already done. Default 0.
         shown: bool, whether to show anything. Default True.
     """
 

@@ -46,13 +46,14 @@ class PermutationReader(ObjectiveReader):
         order: str or function, the order of the targets within each half of a
             sequence. "random" (default) is the released order. "forward" is the
             order of the text, and "backward" the reversed order. "block"
-            predicts adjacent targets together, in a random order of these
-            groups. A function has the arguments (token_ids int32 [B, T],
-            is_target bool [B, T]) and returns the ranks, int32 [B, T]. Context,
-            which is not predicted, has the rank -1. There is one exception: if
-            the records have a reused half, all ranks of the new half, including
-            its context, must be above all ranks of the reused half. Otherwise
-            the states in memory would depend on later tokens.
+            predicts the targets of a group of adjacent targets together, and
+            the groups in a random order. A function given as `order` has the
+            arguments (token_ids int32 [B, T], is_target bool [B, T]) and
+            returns the ranks, int32 [B, T]. Context, which is not predicted,
+            has the rank -1. There is one exception: if the records have a
+            reused half, all ranks of the new half, including its context, must
+            be above all ranks of the reused half. Otherwise the states in
+            memory would depend on later tokens.
     """
 
     order: str | Callable = "random"

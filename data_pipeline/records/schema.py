@@ -29,7 +29,7 @@ _MOST_SHARD_BYTES = 2**62
 
 
 class BatchFeature(typing.NamedTuple):
-    """Tensor of a batch: its shape as letters, its dtype and its meaning."""
+    """Tensor of a batch: its shape in letters, such as "BT", dtype, meaning."""
 
     shape: str
     dtype: str
@@ -193,7 +193,7 @@ def check_lengths(
 class RecordSettings(Settings):
     """Settings of a set of records.
 
-    `resolved` replaces None by a default computed from other settings.
+    The method `resolved` replaces None by a default from other settings.
     """
 
     sequence_length: int = setting(512, "tokens of a record", POSITIVE)
