@@ -42,8 +42,9 @@ def open_tree(path):
     Args:
         path: str or path-like, local or in a bucket (gs://). The path is a
             directory, an archive (.zip, .tar, .tar.gz, .tgz, .tar.bz2,
-            .tar.xz), the directory of a saved data set, or a single file. A
-            single file may be compressed (.gz, .bz2, .xz, .zst).
+            .tar.xz), the directory of a data set that Hugging Face's `datasets`
+            saved, or a single file. A single file may be compressed (.gz, .bz2,
+            .xz, .zst).
 
     Returns:
         Tree. `is_file` is True for a single file.
@@ -114,7 +115,7 @@ class Tree:
         return os.path.join(self.path, *name.split("/"))
 
     def bases(self, folder):
-        """List the folders that may contain the data set `folder`."""
+        """List the folders that may have the files of the data set `folder`."""
         if self._archive is None:
             return ["", folder or "data"]
         folders = {

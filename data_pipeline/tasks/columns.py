@@ -77,10 +77,10 @@ class Columns:
     The first row is a header if it contains a column name that is usual for the
     task or given by the user, or if its cells are the numbers 0, 1, 2, ... A
     number from the user does not count as a name, because a label in the first
-    row may be the same number. If the user gives all columns by number, a
-    header must have a usual name in each of these columns, because a text or a
-    label may be equal to one usual name. Without a header, indices select the
-    columns.
+    row may be the same number. If the user gives all columns by number, the
+    first row is a header only if it has a usual name in each of these columns.
+    A single usual name could also be a text or a label. Without a header,
+    indices select the columns.
 
     Args:
         table: Table.
@@ -154,7 +154,7 @@ class Columns:
         Tables that were joined from several files have such rows.
 
         Raises:
-            ValueError: a repeated header has other names or another order.
+            ValueError: the row is a header with other names or another order.
         """
         longest = max(_LONGEST_NAME, *map(len, self._folded))
         if (
@@ -234,7 +234,7 @@ class Columns:
         )
 
     def _is_usual(self, role, part):
-        """Whether the first row has a usual name in a column, bool."""
+        """Whether the first row has a usual name of a role at `part`, bool."""
         usual = [str(name).casefold() for name in self._task.columns[role]]
         return self._is_number(part) and self._folded[int(part)] in usual
 
@@ -268,7 +268,7 @@ class Columns:
         )
 
     def _key(self, role):
-        """Find the columns of a role, tuple of keys of the table, or None."""
+        """Find the columns of a role, tuple of the table's keys, or None."""
         candidates = self._task.columns[role]
         if role in self._given:
             names = self._folded if self._has_header else ()
@@ -323,7 +323,7 @@ class Columns:
         )
 
     def _title(self):
-        """Return the first row's text if it is a title, else ""."""
+        """Return the text of the first row if the row is a title, else ""."""
         if self._table.is_named:
             return ""
         first, *below = (
@@ -340,7 +340,7 @@ class Columns:
         return ""
 
     def _values_reader(self):
-        """Make the function that converts the cells of a row to a dict."""
+        """Make the function that converts a row to a dict of role to value."""
         table, task = self._table, self._task
         keys = {role: key for role, key in self._keys.items() if key}
         absent = dict.fromkeys(self._keys.keys() - keys)
@@ -384,7 +384,8 @@ class Columns:
     def _flag_reader(self, keys):
         """Make the function that lists the columns of a row that have a 1.
 
-        The function returns None for a row in which these columns are empty.
+        The columns are the label columns. The function returns None for a row
+        in which all label columns are empty.
         """
         table = self._table
 
@@ -419,7 +420,7 @@ def _parsed(name, names):
 
 
 def _getter(key):
-    """Make the function that returns a row's text of one or more columns."""
+    """Make the function that joins the texts of a row in some columns."""
     get = operator.itemgetter(*key)
     if len(key) == 1:
         return get
@@ -532,7 +533,7 @@ def _needed(task, known):
 
 
 def _known(table, task, given):
-    """Find the columns that are given or have usual names, dict of role."""
+    """Find given columns and usual columns, dict of role to column name."""
     known = {}
     for role, names in task.columns.items():
         column = named_column(table, names)
@@ -567,7 +568,7 @@ def _shown(value):
 
 
 def _guess(free, needed, kind):
-    """Guess the columns of all needed roles, dict of role, or None."""
+    """Guess the columns of needed roles, dict of role to column, or None."""
     guessed = {}
     if "label" in needed:
         label = _label(free, kind)

@@ -12,8 +12,8 @@ MARKS_DROPPED = (
 class Counted:
     """Counts of the skipped or changed values of a file, for warnings.
 
-    All readers of tasks use these counts. So each row is either used or
-    reported.
+    All readers of tasks use this class. So each row either becomes part of an
+    example or is counted in a warning.
 
     Args:
         place: str, path of the file, for messages.
@@ -24,7 +24,7 @@ class Counted:
         self._counts = {}  # message -> [number, first place]
 
     def add(self, what, where, number=1):
-        """Add to the count of a kind of value.
+        """Add to the count of one kind of skipped or changed value.
 
         Args:
             what: str, description that follows the count in messages, such as
@@ -51,7 +51,9 @@ class Counted:
 
 
 def without_marks(lines, counted):
-    """Yield lines without the byte order marks of joined files.
+    """Yield lines without byte order marks at the beginning; count the marks.
+
+    A line has such a mark where several files were joined into one.
 
     Args:
         lines: iterable of str.

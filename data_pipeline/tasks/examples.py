@@ -45,17 +45,17 @@ class TaskSpec:
         files: dict of split to a tuple of file names, the preferred name first.
             For "race", "review_directory" and "emails" the names are folders.
             For "pairs" a name may also be the common beginning of the names of
-            two parallel files.
+            two parallel files, see `readers.pairs`.
         columns: dict of role ("text", "text_pair", "label", "id" and so on) to
             a tuple of candidates, the preferred candidate first. A candidate is
             a name in the header, an index from 0 for files without a header, or
             a tuple of several columns, whose texts are joined by a space.
-        optional: tuple of roles that a file may lack. The label is always
-            optional in a test split.
-        labels: tuple of str as in the files, in the order of the classes, or
-            None to read the labels from the data.
+        optional: tuple of roles whose columns a file may lack. The label is
+            always optional in a test split.
+        labels: tuple of str, the classes as written in the files, in the order
+            of the logits, or None to read the labels from the data.
         metrics: tuple of str, the main metric first.
-        sequence_length: int, default number of tokens.
+        sequence_length: int, default number of tokens of a sequence.
         folder: str, name of the published folder, or None for tasks with the
             user's own files.
         table_format: "tsv" (not quoted), "csv" (quoted), or None if the file
@@ -131,9 +131,9 @@ class ChoiceExample(typing.NamedTuple):
 def has_text(answer):
     """Whether the text of an answer has a visible character, bool.
 
-    Blanks, control and format characters, and marks without a letter do not
-    count. The tokenizer's cleaning of texts removes these characters, so no
-    predicted answer can consist of them.
+    Blanks, control characters, format characters, and marks without a letter do
+    not count as visible. The tokenizer's cleaning of texts removes these
+    characters, so no predicted answer can consist of them.
 
     Args:
         answer: str.
@@ -142,14 +142,14 @@ def has_text(answer):
 
 
 class Answer(typing.NamedTuple):
-    """Span of a context: the text and the offset in characters."""
+    """Span of a context: the text, and the offset of the first character."""
 
     text: str
     start: int
 
 
 class QuestionExample(typing.NamedTuple):
-    """Question about a context, with its answers, if it has any."""
+    """Question about a context, with any number of answers."""
 
     id: str
     context: str
@@ -161,7 +161,7 @@ class QuestionExample(typing.NamedTuple):
 
     @property
     def true_answers(self):
-        """Answers with a text, tuple; empty if the question is impossible."""
+        """Answers with a text, tuple; empty if `is_impossible` is True."""
         if self.is_impossible:
             return ()
         return tuple(one for one in self.answers if has_text(one.text))
@@ -177,7 +177,7 @@ class TokensExample(typing.NamedTuple):
 
 
 class RankingExample(typing.NamedTuple):
-    """Relevance of a document for a query: 0 = irrelevant, larger is better."""
+    """Relevance of a document for a query, from 0 (irrelevant) upwards."""
 
     query_id: str
     query: str

@@ -23,7 +23,7 @@ _MOST_SHOWN = 5
 
 
 def labels_of(task, examples):
-    """Return the classes of a task, from its examples if it names none.
+    """Return the classes of a task, from the examples if the TaskSpec has none.
 
     Args:
         task: TaskSpec.
@@ -55,8 +55,8 @@ def check_known(kind, examples, labels):
         labels: sequence of str, the classes of the model.
 
     Raises:
-        ValueError: an example has another class. The message names the first
-            such example.
+        ValueError: an example has a class outside of `labels`. The message
+            names the first such example.
     """
     known = set(map(str, labels))
     of_example = _OF_EXAMPLE.get(kind, lambda example: ())
@@ -75,8 +75,8 @@ def unlabelled_marks(labels, known):
     """Find the labels that mark a missing label, such as "-1", "-" and "nan".
 
     A known class is never such a mark. Without known classes, "-1" is a class
-    if there are other negative numbers, or if all other labels are 0 and 1, as
-    for sentiments. "-" is a class if "+" is also a label.
+    if another label is a negative number, or if all other labels are 0 or 1, as
+    in sentiment analysis. "-" is a class if "+" is also a label.
 
     Args:
         labels: set of str, all labels of a file.
@@ -140,13 +140,13 @@ def look_alikes(kind, examples):
 
 
 def ascii_if_odd(label):
-    """Quote a class, with escapes unless it is printable NFKC text."""
+    """Quote a class; write escapes if the class is not printable NFKC text."""
     is_plain = unicodedata.is_normalized("NFKC", label) and label.isprintable()
     return repr(label) if is_plain else ascii(label)
 
 
 def _folded(label):
-    """Convert a label to a text or number that look-alikes share."""
+    """Convert a label to a text or number that spelling variants share."""
     text = unicodedata.normalize("NFKC", label).casefold()
     text = "".join(x for x in text if unicodedata.category(x) != "Cf").strip()
     if re.fullmatch(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", text):

@@ -1,7 +1,8 @@
 """Reading of a task's examples from files in their published layout.
 
-A path is a directory, a single file, or an archive, which is not unpacked.
-`read_task` reads a task with its splits.
+The files are in a directory or an archive, or the task has a single file.
+Archives are not unpacked. `read_task` reads the training and evaluation
+examples of a task.
 """
 
 import dataclasses
@@ -69,7 +70,7 @@ class Split:
         table: Table, or None for a layout without a table.
         known: tuple of str, classes of the training examples, or None if
             unknown.
-        counted: Counted, the skipped or changed values of the split.
+        counted: Counted, counts of the skipped or changed values.
     """
 
     task: TaskSpec
@@ -135,10 +136,10 @@ def read_examples(
     Args:
         task: str or TaskSpec.
         path: str or path-like, local or in a bucket. The path is a directory in
-            the published layout (the folder of the task or its parent), an
-            archive of such a directory (.zip, .tar, .tar.gz, .tar.xz), or a
+            the published layout (the folder of the task or the folder above),
+            an archive of such a directory (.zip, .tar, .tar.gz, .tar.xz), or a
             single file. A single file may be compressed (.gz, .bz2, .xz). A
-            single file is read as the split, whatever its name is.
+            single file is read as the split `split`, whatever its name is.
         split: "train", "dev" or "test". For MNLI also "dev_mismatched" or
             "test_mismatched". Only test splits may lack labels.
         columns: the columns to read, as a str such as "text=review,label=stars"
@@ -279,8 +280,9 @@ def find_columns(
         task: str or TaskSpec.
         path: see `read_examples`. A single file is read as `split`.
         split: str.
-        columns: see `read_examples`. For a role that is not given, a column
-            with a usual name of the role is taken, else a column is guessed.
+        columns: see `read_examples`. If a role is not given, the column with a
+            usual name of the role is used. If there is no such column, a column
+            is guessed.
         run_columns: dict of role to column name, the columns of an earlier run,
             or None. If the split has these columns, they are used for roles
             that `columns` does not give.

@@ -25,10 +25,10 @@ def hold_out(examples, fraction, seed):
     example, unless all its examples are copies of one text.
 
     A group is held out only if this brings the held-out share closer to the
-    requested share. If holding out whole articles misses the requested share by
-    more than half of it, large articles are divided by the texts of their
-    questions. A warning reports a share that still differs from the requested
-    share by more than a factor of two.
+    requested share. Holding out whole articles may miss the requested share by
+    more than half of that share. Then large articles are divided into their
+    paragraphs. A warning reports a held-out share that still differs from the
+    requested share by more than a factor of two.
 
     Args:
         examples: list of examples of the same kind.
@@ -132,7 +132,10 @@ def _choose(groups, classes, fraction, seed):
             held[name] += count
 
     def fits(place, name):
-        """Whether a group keeps all other classes within their share, bool."""
+        """Whether all classes except `name` keep within their share, bool.
+
+        The shares are computed as if the group at `place` were held out.
+        """
         return all(
             x == name or n == 1 or held[x] + n <= fraction * sizes[x]
             for x, n in counts[place].items()

@@ -6,14 +6,15 @@ Each row can be read once. The suffix of the file determines the format:
   GLUE.
 - .csv: commas separate the fields, or semicolons or tabs if all of the first
   rows have them. A text with the separator, a quote or a line break must be
-  quoted. Blanks after a comma are ignored.
+  quoted. Blanks after a separator are ignored.
 - .jsonl, .json, .jsonlines or .ndjson: one object per line, or a list of
   objects.
 - .parquet, .arrow, .feather, or the state.json of a data set that Hugging
   Face's `datasets` saved: the same values as in JSON lines.
 
-A row number is the number of the line where an example begins, from 1. In the
-columnar formats of the last item, it is the number of the row.
+A row number is the number of the line where an example begins, from 1. In a
+list of objects and in the formats of the last item, the rows are counted
+instead of the lines.
 """
 
 import collections
@@ -61,8 +62,8 @@ class Table:
             and its cells, a list of str or a dict of column names to values.
         names: list of str, the keys of all dicts, or None (default) if the
             first dict has all keys.
-        counted: object of the class `Counted`, with which the reader of `rows`
-            counts faults, or None (default).
+        counted: Counted to which the iterable `rows` adds faults, or None
+            (default) for a new Counted.
 
     Attributes:
         place: str.
@@ -71,7 +72,7 @@ class Table:
         keys: list of the keys of a row: names or indices.
         names: list of str, the keys of dicts or the cells of the first row,
             without surrounding blanks.
-        counted: Counted, for the rows that readers skip.
+        counted: Counted, counts of the rows that readers skip or change.
 
     Raises:
         ValueError: the table has no rows, or `rows` raises a ValueError.

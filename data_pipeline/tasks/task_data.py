@@ -19,7 +19,8 @@ class TaskData:
         train: list of examples.
         evaluation: dict of split names to lists of examples. The first split
             selects the best checkpoint.
-        columns: dict of role to column, the given and the guessed columns.
+        columns: dict of role (see `TaskSpec`) to column, the given and the
+            guessed columns.
         guessed: dict of role to column, only the guessed columns.
         seed: int, seed of the choice of held-out examples.
     """
@@ -47,7 +48,7 @@ class TaskData:
         return ", ".join(parts)
 
     def notes(self):
-        """Lines for the user about guessed columns and class sizes."""
+        """Lines for the user about guessed columns and examples per class."""
         lines = []
         if self.guessed:
             classes = None if self.labels is None else _number(self.labels)

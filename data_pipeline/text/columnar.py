@@ -247,7 +247,7 @@ def _values(column, kind, classes=None):
 
 
 def _decoded(value):
-    """Decode bytes or None; keep bytes that are not UTF-8."""
+    """Decode UTF-8 bytes; keep other bytes and None."""
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError:

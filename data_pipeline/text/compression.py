@@ -81,7 +81,7 @@ def plain_name(name):
 
 
 def decompressed(file, name, path):
-    """Open a file for decompression if its name has a suffix for it.
+    """Open a file for decompression if its name has a suffix in `COMPRESSED`.
 
     Args:
         file: binary file.

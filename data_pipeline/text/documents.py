@@ -20,10 +20,10 @@ it is running text.
 
 "auto" reads .jsonl and .json files as "jsonl", and .csv and .tsv files as
 "csv". Other text files that begin like JSON are "jsonl". For all remaining
-files, one format is guessed from their first 65,536 characters, in which blank
-lines separate blocks. The guess is "sentences" if blocks have at least two
-lines on average and at least 4 of 5 lines end like a sentence. Otherwise the
-guess is "running".
+files together, one format is guessed from the first 65,536 characters of each
+file. Blank lines separate blocks of lines. The guess is "sentences" if blocks
+have at least two lines on average and at least 4 of 5 lines end like a
+sentence. Otherwise the guess is "running".
 
 The first line of a file may be a tag such as `<doc id="1">`. Then every line
 with this tag or its end tag (`</doc>`) ends a document and is not part of the
@@ -105,7 +105,8 @@ class Document(typing.NamedTuple):
     def pieces(self, size):
         """Cut the document into Documents of at least `size` characters.
 
-        A cut is at the end of a paragraph, else of a line, else of a word.
+        A cut is at the end of a paragraph if possible, else at the end of a
+        line, else at the end of a word.
         """
         text, begin = self.text, 0
         while len(text) - begin >= 2 * size:
@@ -131,8 +132,8 @@ class Reader(typing.NamedTuple):
         on_bad_text: one of `lines.BAD_TEXT`, see `Corpus`.
         text_field: str, name of the field with the text in lines of JSON and in
             tables.
-        piece_characters: int, size of the pieces that documents are cut into,
-            or None to keep documents whole.
+        piece_characters: int, minimum size of the pieces that documents are cut
+            into, or None to keep documents whole.
     """
 
     text_format: str
@@ -270,7 +271,7 @@ class Corpus:
         return corpus
 
     def _examine(self, encoding):
-        """Choose the format from the beginnings of files, and describe it."""
+        """Choose the format from the beginnings of files, and set `guess`."""
         is_auto = self.text_format == "auto"
         texts = [path for path in self.files if not is_columnar(path)]
         files = [
@@ -300,7 +301,7 @@ class Corpus:
 
 
 def _guess(heads):
-    """Guess the format that most files have; return it and lines about it."""
+    """Guess one format for all files; return the format and notes."""
     guessed = [head for head in heads.values() if not head.told]
     if guessed:
         whole = _Head(sum((x.counts for x in guessed), collections.Counter()))
@@ -339,7 +340,8 @@ class _Head(typing.NamedTuple):
         counts: Counter of the `lines`, the `blocks` between blank lines, the
             lines that `ended` like a sentence, the `characters`, and the
             `sentence_ends` in running text.
-        told: str, the format if the beginning decides it, else None.
+        told: str, the format if the first lines determine the format, else
+            None.
         markup: str, an example of a line of markup if the file has many, else
             None.
     """
@@ -385,7 +387,7 @@ class _Head(typing.NamedTuple):
 
 
 def _head_lines(*file):
-    """Read the stripped lines of the first characters of a file."""
+    """Read the first lines of a file, without white space at both ends."""
     size = 0
     for line in text_lines.read_lines(*file, longest=_HEAD_CHARACTERS):
         yield line.strip()
@@ -521,7 +523,7 @@ def _read_running(*file):
 
 
 def _lines(*file):
-    """Iterator over a file's lines, with None for lines with the file's tag."""
+    """Iterator over a file's lines, with None for tags that end documents."""
     lines = text_lines.read_lines(*file, _LONGEST_LINE)
     head = []
     for line in lines:

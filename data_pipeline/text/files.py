@@ -1,4 +1,4 @@
-"""Search for text files, and a log of the reading.
+"""Search for text files, and a log for reading these files.
 
 A file is local, in a bucket (`gs://BUCKET/...`) or at a URL that fsspec can
 read (`s3://`, `hf://datasets/`, `https://`). It may be compressed as .gz, .bz2,
@@ -38,9 +38,9 @@ class ReadLog:
     """Log of reading text files: progress, digests and counts of bad text.
 
     Args:
-        progress: function of a number of bytes, or None. The reader calls it
-            with the number of stored (maybe compressed) bytes that were read
-            since the last call.
+        progress: function of a number of bytes, or None. The reader calls this
+            function with the number of stored (maybe compressed) bytes that
+            were read since the last call.
 
     Attributes:
         digests: dict of path to str, the SHA-256 of each file read to its end.
@@ -82,16 +82,17 @@ def find_files(patterns):
 
     Args:
         patterns: str or path, or a list of these. Each is a file, a directory
-            that Hugging Face's `datasets` has saved, or a glob of these. `**`
-            matches any number of folders, but is not allowed in a bucket.
+            that Hugging Face's `datasets` has saved, or a glob that matches
+            such files and directories. `**` matches any number of folders, but
+            is not allowed in a bucket.
 
     Returns:
         list of str. A file with several names or links is listed once.
 
     Raises:
         FileNotFoundError: a pattern matches no file, or matches a broken link.
-        ValueError: a pattern names any other directory, a pipe, a device, or a
-            data set that cannot be read.
+        ValueError: a pattern names a directory without a saved data set, a
+            pipe, a device, or a data set that cannot be read.
     """
     if isinstance(patterns, (str, os.PathLike)):
         patterns = [patterns]

@@ -129,7 +129,7 @@ class _Rules(typing.NamedTuple):
 
         Args:
             lines: list of str.
-            number: int, number of the first line.
+            number: int, number of the first of these lines in the file.
             odd: str, the characters of `_ODD` found so far in the file.
 
         Returns:
@@ -218,7 +218,7 @@ def _decoded(path, encoding, on_bad_text, log):
 
 
 def _place(error, num_read):
-    """Describe the place of a decoder's error after `num_read` bytes."""
+    """Describe where a decoder failed in a file's first `num_read` bytes."""
     if not isinstance(error, UnicodeDecodeError):
         return f"({error})"  # such as UTF-16 without a mark
     # The decoder's input ends at the end of the chunk.

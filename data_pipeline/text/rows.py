@@ -139,10 +139,10 @@ def separator_line(line):
 def read_csv(path, encoding, on_bad_text, field, log=None):
     """Read the texts of the rows of a CSV file.
 
-    The first row is the header with the names of the columns. It determines the
-    separator, a comma, a semicolon or a tab, unless a line such as `sep=;`
-    precedes it. A .tsv file has tabs, and its quotes are part of the text. Rows
-    without a text are skipped.
+    The first row is the header with the names of the columns. The header also
+    determines the separator: a comma, a semicolon or a tab. A line such as
+    `sep=;` before the header has precedence. A .tsv file has tabs, and its
+    quotes are part of the text. Rows without a text are skipped.
 
     The log counts rows without a text in `empty_rows`, repeated headers of
     joined files in `repeated_headers`, and quoted texts of a .tsv file in
@@ -216,10 +216,10 @@ def _fault(row, place, width):
 
 
 class _LinesOfRows:
-    """Lines for a CSV reader, which can be read again after a broken row.
+    """Lines for a CSV reader; the lines of a broken row can be read again.
 
-    If a quote is never closed, the CSV reader takes all later rows for a part
-    of the quoted field. So these rows are read again.
+    If a quote is never closed, the CSV reader reads all later rows as part of
+    the quoted field. So the lines of these rows are read again.
 
     Args:
         lines: iterator of str, lines without line ends.
@@ -256,7 +256,7 @@ class _LinesOfRows:
         return f"in lines {begin} to {self._number}"
 
     def ran_on(self):
-        """Whether the row ends at a quote that opens a field of a later row."""
+        """Whether the row ran on to a quote that opens a later row's field."""
         before = self._row[-1].partition('"')[0]
         return len(self._row) > 1 and before[-1:] in ("", ",", ";", "\t")
 
@@ -317,7 +317,7 @@ def _csv_rows(path, header, lines, field, separator):
 
 @contextlib.contextmanager
 def long_fields(characters):
-    """Context manager that raises the 131,072 character limit of `csv`."""
+    """Context manager that changes `csv`'s limit of characters per field."""
     limit = csv.field_size_limit(characters)
     try:
         yield
@@ -380,7 +380,7 @@ def _has_text(text, log):
 
 
 class _ReportedFile(WrappedFile):
-    """File that reports each byte once, whatever the order of reads."""
+    """File that reports the number of bytes read, at most `size` in total."""
 
     def __init__(self, file, log, size):
         super().__init__(file)

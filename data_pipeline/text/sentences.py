@@ -16,11 +16,11 @@ _END = re.compile(
 def split_sentences(text):
     """Split running text into sentences.
 
-    A sentence ends after `.`, `!`, `?` or an ellipsis, with any closing quotes
-    or brackets, if white space and an upper-case letter or an opening quote
-    follow. A sentence also ends after a full-width mark. Text is also
-    split after an abbreviation before a name. This is harmless, because
-    sentences are only used to bound the segments A and B.
+    A sentence ends after `.`, `!`, `?` or an ellipsis and any closing quotes or
+    brackets. White space must follow, then an upper-case letter or an opening
+    quote or bracket. A sentence also ends after a full-width mark such as `。`.
+    Text is also split after an abbreviation before a name. This is harmless,
+    because sentences are only used to bound the segments A and B.
 
     Args:
         text: str, paragraphs separated by blank lines.

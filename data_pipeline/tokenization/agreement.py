@@ -43,7 +43,7 @@ def agreement(tokenizer, texts, batch_size=256):
 
 
 def main(argv=None):
-    """Run the command: report the lines of a text whose ids differ.
+    """Run the command: report the lines that `agreement` finds in text files.
 
     Args:
         argv: list of str, or None for the arguments of the process.

@@ -10,13 +10,15 @@ graph.
 A rule of a map matches a single character, or a sequence of characters that the
 model's own map contains. This has consequences:
 - `str.lower` writes a sigma at the end of a word as U+03C2. If the vocabulary
-  has U+03C2 or U+03C3, `final_sigma` does so before SentencePiece. Limit: if
-  two sigmas surround a character such as U+2103, which decomposes into several
-  characters, the second sigma may differ from `str.lower`.
-- The model's map composes the parts of a Hangul syllable or an Indic vowel, and
-  letters with kept accents, unless a removed mark is between them.
+  has U+03C2 or U+03C3, `final_sigma` replaces such sigmas before SentencePiece.
+  Limit: if two sigmas surround a character such as U+2103, which decomposes
+  into several characters, the second sigma may differ from `str.lower`.
+- The model's map composes the parts of a Hangul syllable, the parts of an Indic
+  vowel, and a letter with its kept accent. A removed mark between the parts
+  prevents this.
 - A user-defined symbol that the cleaning changes, such as "É", cannot occur in
-  clean text. SentencePiece must not search for it in the text before cleaning.
+  clean text. SentencePiece must not search for such a symbol in the text before
+  cleaning.
 - Several blanks become one, for any settings of the model. This also holds for
   blanks from the model's own map.
 
@@ -28,7 +30,7 @@ a digit and a comma, such as "70,", is split into the pieces of the digits and a
 comma. If the vocabulary has no comma, a run of unknown characters that ends
 with a digit and a comma is also split, into two unknown pieces.
 
-Shapes: n texts, N ids of all texts together, V vocabulary.
+Shapes: n texts, N ids of all texts together, V pieces of the vocabulary.
 
 Source: `prepro_utils.preprocess_text`, `prepro_utils.encode_pieces`.
 """
@@ -65,7 +67,9 @@ def preprocess(text, lowercase=False, keep_accents=False):
         text: str.
         lowercase: bool, whether to lowercase the text. Default False.
         keep_accents: bool, whether to keep accents. Default False. If True,
-            only the model's own map changes characters, after this cleaning.
+            this cleaning does not decompose characters. The model's own map,
+            which SentencePiece applies later, may decompose or compose
+            characters.
 
     Returns:
         str with single blanks and plain quotes. Unless accents are kept, it is
@@ -418,7 +422,7 @@ def _compile(rules):
 
 
 def _keep_clean_symbols(model, options):
-    """Convert symbols that the cleaning changes to ordinary pieces.
+    """Make ordinary pieces of the symbols that the cleaning changes.
 
     SentencePiece searches for user-defined symbols before it applies the map,
     but the release searches after the cleaning. The converted pieces have the
@@ -443,8 +447,9 @@ class CommaTable(typing.NamedTuple):
     """Flat table of the ids that the digit-comma rule splits.
 
     Attributes:
-        pieces: int32 array [S + 1], the S ids in order. The last value is a
-            larger number, for a run of unknown characters.
+        pieces: int32 array [S + 1], the S ids that the rule splits, in
+            ascending order. The last value is a larger number, for a run of
+            unknown characters.
         splits: int32 array [S + 2], index of each id's first part.
         ids: int32 array [parts], ids of the parts.
         begins, widths: int32 arrays [parts], offset and length of each part, in
@@ -541,10 +546,10 @@ class DigitCommas:
         return result, lengths + more
 
     def replace_with_spans(self, index, piece, begin, comma, end):
-        """Apply the rule to one id and to the span of its characters.
+        """Apply the digit-comma rule to one piece and its span in the text.
 
         Args:
-            index: int.
+            index: int, id of the piece.
             piece: str, the piece that SentencePiece matched.
             begin: int, index of the piece's first character in the text.
             comma: int, index of the piece's last character that is not a
@@ -610,11 +615,11 @@ def split_comma(piece, encode_pieces):
 
 @functools.cache
 def digit_comma_pattern():
-    """Make the RE2 pattern of the texts that the rule splits."""
+    """Make the RE2 pattern of the texts that the digit-comma rule splits."""
     digits = [c for c in map(chr, range(0x20000)) if c.isdigit()]
     return f"(?s).*[{_character_ranges(digits)}],"
 
 
 def ends_in_digit_comma(piece):
-    """Whether the rule splits a piece, such as "70,", bool."""
+    """Whether a piece ends with a digit and a comma, as "70," does, bool."""
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()

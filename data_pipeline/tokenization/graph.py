@@ -40,7 +40,7 @@ class _Chunks(typing.NamedTuple):
     Attributes:
         texts: string [M].
         splits: int64 [N + 1], index of each text's first chunk.
-        begins: int64 [M], offset in bytes of each chunk in the joined texts,
+        begins: int64 [M], offset in bytes of each chunk in all texts joined,
             with a blank after each text.
         continues: bool [M], True for a chunk that begins inside a word.
     """
@@ -71,9 +71,9 @@ class GraphTokenizer(tf.Module):
     Bytes that are not UTF-8 count as U+FFFD. In about 1 line of 150,000, the
     ids may differ from `Tokenizer`'s. If two ways to split a word have equal
     scores up to rounding, TensorFlow Text's SentencePiece may choose another
-    way than `Tokenizer`, because it rounds to float32. This rounding is coarse
-    in words with some thousand pieces, such as runs of digits or documents in a
-    script without blanks.
+    way than `Tokenizer`, because TensorFlow Text rounds scores to float32. This
+    rounding is coarse in words with some thousand pieces, such as runs of
+    digits or documents in a script without blanks.
 
     Args:
         tokenizer: Tokenizer. The graph contains its model and setting for case.
@@ -185,7 +185,7 @@ class GraphTokenizer(tf.Module):
         return texts
 
     def _chunks(self, texts):
-        """Divide texts [N] at blanks and in long runs of unknown characters.
+        """Divide texts [N] into chunks, at blanks and in long unknown runs.
 
         Returns:
             _Chunks.
@@ -227,8 +227,8 @@ class GraphTokenizer(tf.Module):
         `pieces` and `sources`.
 
         Returns:
-            tuple of the ids of the parts, and the arguments `places` and
-            `sources` for `_offsets_of_parts`.
+            tuple of the ids after the rule, int32 ragged tensor, and the
+            arguments `places` and `sources` for `_offsets_of_parts`.
         """
         table, ids = self._commas, pieces.flat_values
         rows = tf.searchsorted(table.pieces, ids)
@@ -254,12 +254,14 @@ class GraphTokenizer(tf.Module):
         return parts, places.flat_values, row_ids(places)
 
     def _offsets_of_parts(self, places, sources, spans):
-        """Compute the offsets of the parts from the digit-comma rule.
+        """Compute the offsets of the parts into which pieces are split.
+
+        A piece that the digit-comma rule does not split is a single part.
 
         Args:
             places: int32 [parts], place in the CommaTable, or after the table
                 for a piece that is not split.
-            sources: int64 [parts], index of the piece of each part.
+            sources: int64 [parts], index of the piece that contains each part.
             spans: result of `_PieceOffsets`.
 
         Returns:
@@ -330,10 +332,10 @@ class _PieceOffsets:
             codes: int32 ragged [N, (C)], the characters of each text with a
                 blank at the end.
             pieces: int32 ragged [N, (pieces)].
-            starts, limits: int64 [P], byte offsets of the pieces in all texts
-                together, limits exclusive.
-            begins_chunk: bool [P], True for the first piece of a chunk, before
-                which SentencePiece adds a blank.
+            starts, limits: int64 [P], begin and end (exclusive) of each piece,
+                in bytes of all texts joined, with a blank after each text.
+            begins_chunk: bool [P], True for the first piece of a chunk.
+                SentencePiece adds a blank before each chunk.
 
         Returns:
             list of three int64 [P], in characters of the text: begin, last
@@ -385,7 +387,7 @@ def _is_first(rows):
 
 
 def _characters_of_bytes(codes):
-    """Find the index of the character of each byte in UTF-8."""
+    """Find the index of the character to which each UTF-8 byte belongs."""
     sizes = 1 + sum(
         tf.cast(codes >= code, tf.int64) for code in (0x80, 0x800, 0x10000)
     )
@@ -393,13 +395,19 @@ def _characters_of_bytes(codes):
 
 
 def _next_place(mask):
-    """Find the first True at or after each of n + 1 boundaries, or n."""
+    """Find the index of the first True at or after each of n + 1 places.
+
+    The index is n, the length of `mask`, if no True follows.
+    """
     places = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], 0)
     return tf.gather(places, _counts(mask))
 
 
 def _last_limit(mask):
-    """Find the place after the last True before each of n + 1 boundaries."""
+    """Find the place after the last True before each of n + 1 places.
+
+    The result is 0 if no True precedes. `mask` has the length n.
+    """
     limits = tf.concat([[0], tf.where(mask)[:, 0] + 1], 0)
     return tf.gather(limits, _counts(mask))
 
@@ -427,9 +435,9 @@ def _sentencepiece(model_proto):
 
 
 class _NamedModel(sentencepiece_tokenizer._SentencepieceModelResource):
-    """SentencePiece model with a name, so that it outlives its kernel.
+    """SentencePiece model with a name; the model outlives its op kernel.
 
-    In TensorFlow Text, the kernel that made the model owns the model.
+    In TensorFlow Text, the op kernel that made the model owns the model.
     TensorFlow deletes all kernels when a random seed is set
     (`tf.random.set_seed`, `keras.utils.set_random_seed`). Afterwards every call
     would fail with "Resource ... SentencepieceOp ... does not exist".

@@ -9,8 +9,8 @@ after digits, special symbols in a text, marks of combining class 0, control
 characters that Python counts as blanks, and pieces with equal scores. With
 vocabularies other than the released ones, the ids also differ for Hangul and
 for a Greek sigma at the end of a word. If accents are kept, Hugging Face's
-tokenizer still removes accents after a character that its table replaces, such
-as U+2460.
+tokenizer still removes accents after a character that the tokenizer's character
+map replaces, such as U+2460.
 tests/slow/peers/test_transformers.py has an example of each difference.
 """
 
@@ -104,19 +104,19 @@ def read_tokenizer(directory, lowercase=None, verify=True):
     """Read the tokenizer of a model directory, in any supported format.
 
     `find_tokenizer_file` finds the vocabulary. The setting for lower case is
-    read from the first of these that has it: our `tokenizer.json`,
-    `do_lower_case` in `tokenizer_config.json`, the normalizer in Hugging Face's
-    `tokenizer.json`.
+    read from the first of these places that has the setting: our
+    `tokenizer.json`, `do_lower_case` in `tokenizer_config.json`, the normalizer
+    in Hugging Face's `tokenizer.json`.
 
     Accents are kept if the SentencePiece model has the setting to keep them, if
     `keep_accents` in `tokenizer_config.json` is true, or if the normalizer in
     Hugging Face's `tokenizer.json` has no StripAccents. A warning lists
-    settings of Hugging Face that the released preprocessing lacks.
+    settings in these files that the released preprocessing lacks.
 
     Args:
         directory: str or path.
-        lowercase: bool, or None (default) for the setting in the files. Files
-            without this setting count as False.
+        lowercase: bool, or None (default) for the setting in the files. If the
+            files lack this setting, texts are not lowercased.
         verify: bool, whether to compare the files with the directory's
             `SHA256SUMS`, if it exists. Default True.
 

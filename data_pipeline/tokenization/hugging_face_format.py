@@ -31,8 +31,9 @@ _MAX_FLOAT32 = 3.4028234663852886e38
 def to_model(values, file):
     """Rebuild the SentencePiece model of a `tokenizer.json`.
 
-    Pieces, kinds, scores and ids are equal to the original model's to the bit.
-    Pieces that the original model marks as unused become ordinary pieces.
+    The original model is the model from which the file was made. Pieces, kinds,
+    scores and ids are exactly equal to the original model's. Pieces that the
+    original model marks as unused become ordinary pieces.
 
     Args:
         values: dict, content of the file.
@@ -81,7 +82,7 @@ def from_model(model, lowercase):
     Args:
         model: ModelProto of a Unigram model with XLNet's special symbols and
             the setting for accents.
-        lowercase: bool, whether texts are lowercased first.
+        lowercase: bool, whether texts are lowercased before tokenization.
 
     Returns:
         dict.

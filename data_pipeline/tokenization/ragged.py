@@ -7,8 +7,8 @@ def row_ids(ragged):
     """Compute the row index of each value of a ragged tensor.
 
     We avoid `RaggedTensor.value_rowids` because its memory grows with the
-    number of rows times the longest row. This is gigabytes if one of many words
-    is long.
+    number of rows times the length of the longest row. For many short rows and
+    a single long row, this is gigabytes.
 
     Args:
         ragged: ragged tensor [N, (T)].

@@ -72,7 +72,7 @@ class Layout:
         return "right" if self.class_first else usual
 
     def fillers(self, pad_side):
-        """Return a dict of feature names to their values at padding."""
+        """Return a dict of feature names to their values in padding."""
         segment = self.padding_segments[pad_side]
         return {"token_ids": PADDING_ID, "segment_ids": segment}
 

@@ -242,13 +242,14 @@ class Tokenizer:
     def encode_with_offsets(self, text: str) -> tuple[list, list]:
         """Tokenize a text and find the place of each piece.
 
-        A span does not include the blank before a word. A piece that is only
-        this blank has an empty span after the preceding text. Removed accents
-        belong to the letter before them. The cleaning maps some characters,
-        such as U+2026, to several characters. A piece inside such a character
-        has the span of the character. A piece that begins before such a
-        character and ends inside it has a span that ends before the character.
-        From piece to piece, begins and ends never decrease.
+        The span of a piece does not include the blank before a word. A piece
+        that is only this blank has an empty span after the preceding text.
+        Removed accents belong to the span of the letter before them. The
+        cleaning replaces some characters, such as U+2026, by several
+        characters. A piece inside such a replacement has the span of the
+        replaced character. A piece that begins earlier and ends inside a
+        replacement has a span that ends before the replaced character. From
+        piece to piece, begins and ends never decrease.
 
         Args:
             text: str.
@@ -356,8 +357,8 @@ class Tokenizer:
         """Find the position of a blank, directly after the preceding text.
 
         `begin` is the begin of the blank's span in SentencePiece. `last_begin`
-        is the `begin` of the blank before, and `last_place` its position. The
-        text before `last_begin` is not read again.
+        is the `begin` of the previous blank, and `last_place` is the position
+        of the previous blank. The text before `last_begin` is not read again.
         """
         place = begin
         while place > last_begin and text[place - 1] in self._silent:

@@ -3,17 +3,20 @@
 SentencePiece converts such a run to one unknown piece. The SentencePiece
 version in TensorFlow Text has two faults with such runs:
 
-- It joins the characters of a run in quadratic time. So we give it a model with
+- It joins the characters of a run in quadratic time. So we use a model with
   byte fallback, which converts each unknown character to byte pieces with ids
-  after the vocabulary. `join` then joins adjacent bytes to one unknown piece,
-  in linear time.
+  after the vocabulary. `join` then joins adjacent byte pieces to one unknown
+  piece, in linear time.
 - It adds scores in float32. Unknown characters have the lowest score. After
   some thousand of them, the sum is not precise enough to find the best pieces.
-  So `cut` divides long words inside such runs, and `join` joins the parts.
+  So `cut` divides long words inside such runs, and `join` joins the pieces of
+  the parts.
 
 Cuts do not change the result. The characters on both sides of a cut are
 unknown, so no piece spans the cut. No cleaning rule contains these two
 characters in a row.
+
+A chunk is a group of parts that SentencePiece tokenizes together.
 
 Shapes: N texts, W words, P parts of words, M chunks of parts, K pieces of all
 chunks.
@@ -54,11 +57,11 @@ class Parts(typing.NamedTuple):
 
 
 class Sources(typing.NamedTuple):
-    """Chunk pieces that form each piece of a text.
+    """Range of the chunks' pieces from which each piece of a text was joined.
 
     Attributes:
-        firsts, lasts: int64 [n], indices of the first and last chunk piece of
-            each of n text pieces, among all K chunk pieces.
+        firsts, lasts: int64 [n] for n pieces of texts. The first and the last
+            index of each range among the K pieces of all chunks.
     """
 
     firsts: tf.Tensor
@@ -160,13 +163,18 @@ class UnknownRuns:
         return (kinds == _UNKNOWN) & follows & (last >= starts) & ~is_pair
 
     def join(self, ids, continues, splits):
-        """Join the pieces of chunks to pieces of texts.
+        """Make the pieces of each text from the pieces of the text's chunks.
+
+        Adjacent byte pieces become one unknown piece. SentencePiece adds a
+        blank before every chunk. If a chunk begins inside a word, this blank is
+        removed.
 
         Args:
-            ids: int32 ragged tensor [M, (pieces)].
+            ids: int32 ragged tensor [M, (pieces)], the ids of each chunk.
             continues: bool tensor [M], True for a chunk that begins inside a
                 word.
-            splits: int64 tensor [N + 1], index of each text's first chunk.
+            splits: int64 tensor [N + 1], index of each text's first chunk,
+                then M.
 
         Returns:
             tuple of the ids of texts, int32 ragged tensor [N, (pieces)], and
@@ -207,7 +215,7 @@ class UnknownRuns:
         """Return the cleaned characters of unknown pieces.
 
         Args:
-            ids: int32 ragged tensor [M, (pieces)].
+            ids: int32 ragged tensor [M, (pieces)], the ids of each chunk.
             sources: Sources from `join`, for n pieces.
 
         Returns:
@@ -247,7 +255,7 @@ def _known_characters(model):
 
 
 def _rules(charsmap):
-    """Return a dict of characters and sequences to their cleaned text."""
+    """Return a dict of characters and character sequences to cleaned text."""
     if not charsmap:
         return {}
     spec = model_file.ModelProto().normalizer_spec
@@ -278,8 +286,9 @@ def _pairs(known, rules):
     """List the pairs of adjacent characters in the sequences with rules.
 
     Returns:
-        pairs: int64, in ascending order.
-        is_known: bool, whether a rule gives known characters.
+        pairs: int64 array, each pair as one number, in ascending order.
+        is_known: bool array, whether a rule with the pair gives known
+            characters.
     """
     pairs = {}
     for source, to in rules.items():

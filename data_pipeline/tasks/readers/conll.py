@@ -40,8 +40,8 @@ def read_examples(split):
     `-DOCSTART-` lines are skipped. Comments are skipped and counted. A comment
     is a line such as "# sent_id = 1" or "#begin document", or a line that
     begins with "#" and has no tag. A word may also begin with "#". Tags stay
-    unchanged, except that IOB1 becomes BIO if `task.converts_tags` is True. A
-    file of a test split has no tags if its first line is a single word.
+    unchanged, except that IOB1 becomes BIO if `task.converts_tags` is True. In
+    a test split, a file whose first line is a single word is read without tags.
 
     Args:
         split: reading.Split of a task whose reader is "conll". Its columns are
@@ -95,7 +95,7 @@ class _Lines:
     Args:
         file: iterable of str.
         counted: Counted.
-        known: frozenset of str, the allowed tags. If empty, all are allowed.
+        known: frozenset of str, the allowed tags. An empty set allows all tags.
         tag_column: int, index of the column with the tags.
     """
 
@@ -152,7 +152,7 @@ class _Lines:
             yield number, line, fields
 
     def _usual(self):
-        """Shape that nearly all lines with words have, or None."""
+        """Shape of nearly all lines with words, see `_shape`, or None."""
         for shape, count in self._shapes.most_common(1):
             if count >= _NEARLY_ALL * self._shapes.total():
                 return shape
@@ -239,7 +239,7 @@ def _why_no_words(sentences):
 
 
 def _is_next(value, following):
-    """Whether the number in a value is one higher, as in "s1-7", "s1-8"."""
+    """Whether a value is followed by the next number, as "s1-7" by "s1-8"."""
     before, after = _COUNTER.fullmatch(value), _COUNTER.fullmatch(following)
     return bool(
         before
@@ -342,7 +342,7 @@ def _is_tag(tag, known):
 
 
 def _fields(line):
-    """Split a line into fields; a blank line has none."""
+    """Split a line into fields; a blank line has no fields."""
     line = line.rstrip("\r\n")
     if not line.strip():
         return []

@@ -163,7 +163,7 @@ def read_examples(split):
 def read_emails(split):
     """Read AESLC's e-mails, with bodies as sources and subjects as targets.
 
-    The e-mails are sorted by file. Further subjects, which annotators
+    The e-mails are sorted by file name. Further subjects, which annotators
     wrote, are skipped.
 
     Args:

@@ -10,10 +10,11 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def read_examples(split):
-    """Read the reviews of a split, ordered by label and number in file names.
+    """Read the reviews of a split, ordered by label, then by file name.
 
-    A warning counts the files in folders whose names are not labels, except
-    IMDB's folder "unsup", and files that are not .txt.
+    Numbers in file names are ordered by value. Files in folders whose names are
+    not labels and files that are not .txt are skipped. A warning counts the
+    skipped files, without the files in IMDB's folder "unsup".
 
     Args:
         split: reading.Split of a task whose labels are the names of folders.
@@ -81,7 +82,7 @@ _REVIEW_ESCAPES = (("\\n", "\n"), ('\\"', '"'))
 def _zhang(name, folder, num_classes, description, titled=True, **changes):
     """Make the TaskSpec of a data set of Zhang et al. (2015).
 
-    The files are quoted .csv without a header.
+    The files are quoted .csv files without a header.
     """
     settings = {
         "kind": "classification",

@@ -1,8 +1,8 @@
 """Reader of questions in SQuAD's JSON format, nested or flat.
 
-The flat format is the format in which Hugging Face's `datasets` writes SQuAD.
-Each question is an object with its `context`, and with lists of the `text` and
-the `answer_start` of the answers.
+The published files have the nested format. Hugging Face's `datasets` writes the
+flat format: each question is an object with its `context`, a list of the `text`
+of all answers, and a list of the `answer_start` of all answers.
 """
 
 import json
@@ -25,14 +25,14 @@ def read_examples(split):
     """Read the questions of a file in the nested or the flat format.
 
     An answer is skipped if its text is null or has only blanks. A question of
-    SQuAD 2.0 is impossible if all its answers are skipped, or, in the flat
-    format, if it has no answers. If the text of an answer is not at its
-    `answer_start`, the answer is kept unchanged. Warnings count the skipped and
-    the misplaced answers.
+    SQuAD 2.0 counts as impossible if all its answers are skipped. In the flat
+    format, a question without answers also counts as impossible. If the text of
+    an answer is not at its `answer_start`, the answer is kept unchanged.
+    Warnings count the skipped and the misplaced answers.
 
     Args:
         split: reading.Split of a task whose reader is "squad". In a test split,
-            answers may be missing. A question without answers then does not
+            answers may be missing, and a question without answers does not
             count as impossible.
 
     Returns:
@@ -122,7 +122,7 @@ def _parsed(text, split):
 
 
 def _article(row, number, split):
-    """Convert a flat question to an article with one paragraph."""
+    """Convert a question in the flat format to an article."""
     row = {**row, "answers": _answers(row)}
     is_empty = row["answers"] is not None and not split.is_test
     question = {

@@ -64,7 +64,7 @@ def read_examples(split):
 
 
 def _with_class_names(examples, rows, split):
-    """Replace labels by class names; skip examples without a label.
+    """Replace labels by class names, see `ClassNames`; skip unlabelled rows.
 
     Args:
         examples: list of TextExample, with the labels as in the file.
@@ -180,7 +180,7 @@ def read_ranking(split):
 
 
 def _label_reader(task, is_test):
-    """Return the function that parses the text of a label, str or None."""
+    """Return the function that checks and parses a label of a task."""
     known, names = frozenset(task.labels or ()), ClassNames(task.labels)
 
     def read_number(label):
