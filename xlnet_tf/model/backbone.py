@@ -67,7 +67,8 @@ class XLNetBackbone(Backbone):
                 row.
             target_positions: int32 [B, P], positions of the targets, below T.
                 This feature is the compact form of `target_mapping`.
-            is_reversed: bool [B], True = the model reads this row backwards.
+            is_reversed: bool [B], True = the model reads this example
+                backwards.
             memories: tuple of L tensors of shape [B, M, D].
             memory_mask: bool [B, M], 1 = a real remembered token.
             dropout_seed: int32 [2]. Calls with equal seeds draw equal dropout

@@ -38,7 +38,7 @@ def permutation_masks(factorization_rank, target_positions=None):
 
     Args:
         factorization_rank: int tensor of shape [B, T], the step at which each
-            token is revealed, -1 for context.
+            token is revealed, -1 for context tokens.
         target_positions: int tensor of shape [B, P], or None (default) if all T
             tokens are targets.
 
@@ -73,7 +73,7 @@ def pseudo_masks(factorization_rank, is_pseudo):
 
     Args:
         factorization_rank: int tensor of shape [B, T], the step at which each
-            token is predicted, -1 for context and for mask tokens [M].
+            token is predicted, -1 for context tokens and mask tokens [M].
         is_pseudo: bool tensor of shape [B, T], True = a pseudo token [P].
 
     Returns:

@@ -53,7 +53,8 @@ class BertBackbone(Backbone):
             perm_mask: [B, T, T], 1 = may NOT attend. A token always attends to
                 itself.
             factorization_rank: int32 [B, T], the step at which each token is
-                revealed, -1 for context. It is the compact form of `perm_mask`.
+                revealed, -1 for context tokens. This feature is the compact
+                form of `perm_mask`.
             is_pseudo: bool [B, T], True = a pseudo token, which is visible only
                 to the pseudo tokens of its step, see `masks.pseudo_masks`.
             dropout_seed: int32 [2]. Calls with equal seeds draw equal dropout

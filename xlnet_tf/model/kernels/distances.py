@@ -27,7 +27,8 @@ class EncodedDistances(NamedTuple):
     Attributes:
         encoding: float tensor. Its shape is [1 or 2, K + T - U, D] with
             U = `num_unneeded`. The first entry is R of a text read forwards. If
-            any example is reversed, the second is R of a text read backwards.
+            any example is reversed, the second entry is R of a text read
+            backwards.
             Without dropout the shape may be [K, D], with only the distances
             from K - 1 to 0. Negative distances then follow from
             sin(-d) = -sin(d) and cos(-d) = cos(d).

@@ -390,7 +390,7 @@ def _with_examples(inputs, rules):
 
 
 def _sum_examples(gradient, rules):
-    """Sum gradients by direction of the text, [1 or B, ...] -> [1 or 2, ...]."""
+    """Sum gradients by reading direction: [1 or B, ...] -> [1 or 2, ...]."""
     if rules.is_reversed is None:
         if begins_with_one(gradient):
             return gradient

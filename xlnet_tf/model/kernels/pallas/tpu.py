@@ -209,7 +209,8 @@ def _in_jax(query, vectors, key, value, position, codes, where, sizes):
 def _sees_early_keys_only(codes, sizes):
     """Find blocks whose rows attend only to early keys, int32 [B, T / 128].
 
-    1 = the block's rows attend only to the first `Sizes.early_keys` keys.
+    1 = the 128 rows of the block attend only to the first `Sizes.early_keys`
+    keys.
     """
     batch_size, num_blocks = codes.shape[0], sizes.num_content // LANES
     if sizes.early_keys is None or not num_blocks:

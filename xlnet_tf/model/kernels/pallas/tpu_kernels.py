@@ -80,14 +80,15 @@ class Inputs(NamedTuple):
     """References to both kernels' inputs for one example and pair of heads.
 
     Attributes:
-        early: int32 [B, T / 128], 1 = the block's rows attend only to the first
-            `Sizes.early_keys` keys.
+        early: int32 [B, T / 128], a number for each block of 128 rows, 1 = the
+            rows attend only to the first `Sizes.early_keys` keys.
         seed: int32 [2], seed of the dropout mask.
         directions: int32 [B], index of an example's direction in `position`.
         query: [1, Q, 128].
         key, value: [1, K, 128].
         position: [1, R, 128], or [1 or 2, R, 128] in the backward kernel.
-        vectors: float32 [8, 128].
+        vectors: float32 [8, 128], the biases u, v and b, the scaled difference
+            of the segment encodings, and rows of zeros.
         codes: int8 [1, Q, K], sums of VISIBLE and OTHER_SEGMENT.
         shifts: int32 [1, P, 128], number of columns by which a target's scores
             are shifted.
