@@ -1,4 +1,4 @@
-"""Fused attention on a GPU, by Triton, which stores no scores by key.
+"""Fused attention on a GPU, by Triton; scores by key are not stored.
 
 For each row the forward kernel keeps one number, the logarithm of the sum of
 the row's weights. The gradient kernels recompute the scores. XLA computes the

@@ -78,7 +78,7 @@ def attend(inputs, rules, interpret=False):
     width = sizes.num_heads * sizes.head_dim
 
     def rows(tensor):
-        """Merge the axes N and H: [B, N, rows, H] -> [B, rows, N * H]."""
+        """Merge N and H: [..., N, rows, H] -> [..., rows, N * H]."""
         tensor = ops.swapaxes(tensor, 1, 2)
         return ops.reshape(tensor, [*tensor.shape[:2], width])
 
