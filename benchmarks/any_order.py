@@ -4,11 +4,12 @@
     python benchmarks/any_order.py --model runs/demo/model \\
         --text held_out.txt --output runs/any_order
 
-The program hides spans of tokens in the sentences of a text, which may be
-running text or WikiText's tokens. It writes two tables to OUTPUT/results.md.
-The first table has the perplexity of the hidden tokens if they are predicted
-independently, and if they are predicted one after the other. It also has the
-difference in bits per token, with the standard error over the sentences. The
+The program hides spans of tokens in the sentences of a text. The text is plain,
+or divided into tokens as in WikiText. The program writes two tables to
+OUTPUT/results.md. The first table has the perplexity of the hidden tokens if
+they are predicted independently, and if they are predicted one after the other.
+For each order of prediction, this table also has the gain over independent
+prediction in bits per token, with the standard error over the sentences. The
 second table has the share of hidden tokens that are filled in right.
 """
 
@@ -38,7 +39,7 @@ TOKENS = (12, 48)  # minimum and maximum tokens of a sentence
 
 
 def read_sentences(path):
-    """Read the sentences of a text, without the marks of WikiText's tokens.
+    """Read the sentences of a text, without WikiText's marks and added spaces.
 
     Args:
         path: path of UTF-8 text.
@@ -151,7 +152,7 @@ def fillings(model, texts, spans, hidden):
 
 
 def by_itself(model, texts):
-    """Choose each hidden token alone, as `fill_in` does: lists of ids."""
+    """Predict each hidden token independently by `fill_in`: lists of ids."""
     from saved_models.settings import ExportSettings
     from saved_models.signatures import signatures_for
 
@@ -163,7 +164,7 @@ def by_itself(model, texts):
 
 
 def share(chosen, hidden):
-    """Compute the share of the hidden tokens that were chosen."""
+    """Compute the share of hidden tokens that were predicted right."""
     right = total = 0
     for found, spans in zip(chosen, hidden, strict=True):
         expected = sum(spans, [])

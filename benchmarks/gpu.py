@@ -272,8 +272,9 @@ def answer_rounds(task):
 
     The answers are lines of JSON. After the set-up, the answer has `device`,
     `flops` of a step, `first_seconds` and the `warnings` so far. After each
-    round, the answer has `seconds`, a list with the time of a step, and the
-    `peak_bytes` and `result` so far.
+    round, the answer has `seconds`, a list with the mean time of a step;
+    `peak_bytes`, the peak of the memory so far; and `result`, the result of the
+    last step.
 
     Args:
         task: dict with `module`, `job`, `shape`, `options`, `steps`.

@@ -4,8 +4,8 @@
 
 The program trains a classifier of XLNet-Base's size with AdamW, each contender
 in a separate process, in turns. The table has the seconds of a step, the
-process's peak memory during steps, and the bytes of the optimizer. The adapters
-of the last row are added to the kernels in each step, as in Keras.
+process's peak memory during steps, and the bytes of the optimizer. The last
+row is for a step that adds the adapters to the kernels, as in Keras.
 """
 
 import argparse

@@ -52,7 +52,10 @@ def find_text(data):
 
 
 def finetune(settings, task, data, preset, output, seeds):
-    """Fine-tune from pretrained and random weights: dict of start to list."""
+    """Fine-tune on a task from each start: dict of start to list of results.
+
+    A start is "pretrained" or "random", the kind of the initial weights.
+    """
     from data_pipeline.base.models import read_results
 
     own = dict(settings["tasks"][task])

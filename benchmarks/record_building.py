@@ -6,9 +6,10 @@
 The program prints megabytes of text per second of processor time, which other
 programs disturb little. It measures each stage, and SentencePiece alone on
 lines that are already clean. It also measures whole builds with the default
-settings, on 1 core and on all cores. Their figures are megabytes per second and
-core, and per second of processor time. Each figure is the best of `--repeat`
-runs. Starting a process takes half a second, so use 100 MB of text or more.
+settings, on 1 core and on all cores. The figures of a build are megabytes per
+second and core, and per second of processor time. Each figure is the best of
+`--repeat` runs. Starting a process takes half a second, so use 100 MB of text
+or more.
 """
 
 import argparse
@@ -115,7 +116,7 @@ def stages(pattern, text_format, tokenizer, settings, repeat):
 
 
 def frame(sequences, chosen, tokenizer, settings):
-    """Make records from arrays, in blocks."""
+    """Encode arrays as records with checksums, in blocks of records."""
     stored = stored_features(
         settings.sequence_length,
         settings.num_predict,

@@ -4,10 +4,10 @@
 
 The program fine-tunes four models on the subject lines of AESLC
 (DATA/seq2seq/aeslc). The models are the preset, the same model with random
-weights, and Hugging Face's T5 and BART with as many parameters and random
-weights. The results are in table.md. All models have the same tokenizer,
-examples, batches per step, steps, learning rates, label smoothing and beams. A
-finished run is not repeated.
+weights, and Hugging Face's T5 and BART. T5 and BART have random weights,
+and as many parameters as the preset. The results are in table.md. All models
+have the same tokenizer, examples, batches per step, steps, learning rates,
+label smoothing and beams. A finished run is not repeated.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def write_examples(data, output, num_held_out):
 
 
 def ours(start, files, preset, place, seed, settings):
-    """Fine-tune our task with the command; return the metrics."""
+    """Fine-tune XLNetSeq2Seq by `xlnet_tf.finetune`; return the metrics."""
     from data_pipeline.base.models import read_results
 
     training = place.parent / "training.json"
@@ -159,7 +159,7 @@ def pad(rows, filler):
 
 
 def train_other(model, rows, seed, settings):
-    """Train with AdamW, linear warm-up and decay, like our command."""
+    """Train with AdamW, linear warm-up and decay, like `xlnet_tf.finetune`."""
     import torch
     import transformers
 

@@ -62,10 +62,10 @@ def as_written(documents, generator):
 def versions(documents, generator):
     """Yield groups of ten sentences, and versions of a sentence of the group.
 
-    The groups are in random order. Eight versions of a random sentence follow
-    each group with a sentence of 8 to 40 words. A version lacks a tenth to a
-    half of the words. The words that segments A and B share then show whether B
-    follows A, as in tasks that compare sentences.
+    The groups are in random order. If a group has sentences of 8 to 40 words,
+    eight versions of one of these sentences follow the group. A version lacks
+    a tenth to a half of the words. The words that segments A and B share then
+    show whether B follows A, as in tasks that compare sentences.
     """
     group = []
     for line in shuffled(documents, generator):
@@ -242,7 +242,7 @@ def _tags(words, is_name):
 
 
 def _with_other_capitals(words, generator):
-    """Keep the capitals, change all words alike, or change each at random."""
+    """Keep the capitals, change all words alike, or each word at random."""
     forms = (str, str.lower, str.upper, str.capitalize)
     draw = generator.random()
     if draw >= 0.9:

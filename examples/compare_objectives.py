@@ -69,7 +69,7 @@ def measure(comparison, first):
 
 
 def run_all(comparison, names):
-    """Run the unfinished parts of a comparison and print the progress.
+    """Run the unfinished commands of a comparison and print the progress.
 
     Raises:
         SystemExit: a command fails or is stopped.

@@ -44,7 +44,7 @@ _PROSE = re.compile(r"[A-Z][A-Za-z0-9 ,;:'\"()\-]{30,400}[.!?]$")
 
 
 def options_of(objective, steps):
-    """Return options of the train command in addition to the recipe.
+    """Return options of `xlnet_tf.train` in addition to the demo's recipe.
 
     Args:
         objective: str, a key of `OBJECTIVES`.
@@ -109,7 +109,7 @@ def _sentences(paragraph):
 def write_corpus(file):
     """Write the docstrings' sentences, one per line, to a file.
 
-    A blank line separates modules.
+    A blank line separates the sentences of two modules.
     """
     directory = pathlib.Path(sysconfig.get_path("purelib"))
     with file.open("w", encoding="utf-8") as handle:

@@ -193,7 +193,7 @@ def _difference(pairs, precision):
 
 
 def _of_task(model, tokenizer, settings, task, examples, progress):
-    """Compute a task model's answers, list of dicts with export outputs."""
+    """Compute a task model's answers: dicts from export output to value."""
     from saved_models.signatures.base import preprocessor_for
     from xlnet_tf.training.evaluation import answer_examples
 

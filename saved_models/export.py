@@ -364,7 +364,7 @@ def _lengths(text):
 
 
 def _generation(text):
-    """Read generation settings from a file or from JSON, as a dict."""
+    """Read generation settings from a file or from JSON text, as a dict."""
     if not text.lstrip().startswith("{"):
         return read_file(GenerationSettings, text)
     try:

@@ -66,7 +66,7 @@ def write(module, model, tokenizer, directory):
 
 
 def _name(ports, tensors):
-    """Set the names of inputs or outputs, in the order of a sorted dict."""
+    """Name the inputs or outputs of a network by the sorted keys of a dict."""
     for port, name in zip(ports, sorted(tensors), strict=True):
         port.get_tensor().set_names({name})
 
@@ -133,7 +133,7 @@ class Network:
         self._inputs = [port.get_any_name() for port in self._compiled.inputs]
 
     def run(self, function, features):
-        """Compute the outputs of features; `function` is ignored.
+        """Compute the network's outputs from features; `function` is ignored.
 
         Args:
             features: dict of int32 tensors [R, T] or [R].

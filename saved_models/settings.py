@@ -215,7 +215,7 @@ class ExportSettings(settings.Settings):
 
     @property
     def weight_precision(self):
-        """Precision of the traced graph; OpenVINO changes it at run time."""
+        """Precision of the traced graph; always float32 for OpenVINO."""
         return "float32" if self.runtime == "openvino" else self.precision
 
     def memory_of(self, config):

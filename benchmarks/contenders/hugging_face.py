@@ -17,7 +17,7 @@ torch.set_num_threads(command_line.available_cores())
 def training_step(
     model, batch_size, num_tokens, num_targets, memory_length, **options
 ):
-    """Set up a pretraining step with clipping, AdamW and memory.
+    """Set up a pretraining step with gradient clipping, AdamW and memory.
 
     Args:
         model, batch_size, num_tokens, num_targets, memory_length: see
@@ -126,7 +126,7 @@ def openvino_inference(model, batch_size, num_tokens, precision):
 
 
 class _Content(torch.nn.Module):
-    """The network without optional inputs, which OpenVINO cannot trace."""
+    """Network without optional inputs, because OpenVINO cannot trace them."""
 
     def __init__(self, network):
         super().__init__()
@@ -152,7 +152,7 @@ def fine_tuning_step(model, batch_size, num_tokens, **options):
 
 
 def network_config(model, **others):
-    """Make Hugging Face's XLNetConfig of given sizes, as in pretraining."""
+    """Make Hugging Face's XLNetConfig of given sizes, with dropout 0.1."""
     return transformers.XLNetConfig(
         vocab_size=model["vocabulary_size"],
         d_model=model["hidden_dim"],
@@ -180,7 +180,8 @@ def _forward(network, compiled=False, precision="float32"):
 
     Args:
         network: torch.nn.Module.
-        compiled: bool, whether torch.compile compiles it. Default False.
+        compiled: bool, whether torch.compile compiles the network.
+            Default False.
         precision: "float32" (default), or "bfloat16" to multiply in bfloat16
             by PyTorch's autocast.
 
@@ -202,7 +203,7 @@ def _forward(network, compiled=False, precision="float32"):
 
 
 def _update(network, clip):
-    """Make a function that updates the weights for a loss."""
+    """Make a function that updates the weights by the gradients of a loss."""
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=1e-5, weight_decay=0.01
     )

@@ -13,7 +13,7 @@ torch.set_num_threads(command_line.available_cores())
 
 
 def xlnet(model, num_prompt, num_new):
-    """Set up XLNet's `generate`, which reads the whole text for each token."""
+    """Set up XLNet's `generate`, which reads all tokens for each new token."""
     network = transformers.XLNetLMHeadModel(network_config(model)).eval()
     token_ids, _ = batches.token_batch(model, 1, num_prompt)
     token_ids = torch.tensor(token_ids).long()

@@ -2,7 +2,7 @@
 
 A program is two functions: the first starts a step, and the second waits for
 the result of the last step. In training, weights are float32 and products
-bfloat16 (autocast), as is usual with this library.
+bfloat16 (autocast), as is usual with PyTorch.
 """
 
 import torch
@@ -33,7 +33,7 @@ def training_step(
     precision="bfloat16",
     compiled=False,
 ):
-    """Set up a pretraining step with clipping, AdamW and memory."""
+    """Set up a pretraining step with gradient clipping, AdamW and memory."""
     config = network_config(
         model,
         mem_len=memory_length or None,

@@ -18,7 +18,7 @@ FRAMEWORK = "tensorflow"
 def training_step(
     model, batch_size, num_tokens, num_targets, memory_length, jit_compile
 ):
-    """Set up a pretraining step with clipping, AdamW and memory."""
+    """Set up a pretraining step with gradient clipping, AdamW and memory."""
     pretrainer = xlnet.XLNetPretrainer(
         _network(
             model,
@@ -183,7 +183,7 @@ def _initializer():
 
 
 def _update(model, clip):
-    """Make a function that updates the weights for a loss."""
+    """Make a function that updates the weights by the gradients of a loss."""
     variables = model.trainable_variables
     optimizer = tf_keras.optimizers.AdamW(1e-5, weight_decay=0.01)
     optimizer.build(variables)

@@ -1,4 +1,4 @@
-"""Contenders for data: from text to batches in this library; SentencePiece."""
+"""Contenders for data processing: this library, and SentencePiece alone."""
 
 import itertools
 import pathlib
@@ -59,7 +59,7 @@ def tokenizer(files):
 
 
 def graph_tokenizer(files):
-    """Set up tokenizing all lines in one call, as in an export."""
+    """Set up tokenizing all lines in one call, by the ops of an export."""
     import tensorflow as tf
 
     from data_pipeline.tokenization.graph import GraphTokenizer

@@ -1,6 +1,7 @@
-"""Contenders with a SavedModel of this library, and with its model.
+"""Contenders with a SavedModel of this library, and with the exported model.
 
-All contenders compute the same rows: texts of T tokens, encoded by the export.
+The inputs of all contenders are equal: texts of about `num_tokens` tokens. The
+token ids come from the export.
 """
 
 import pathlib
@@ -50,8 +51,8 @@ def answers(files, model, batch_size, num_tokens, **settings):
     """Set up an export of a classifier from raw text to classes.
 
     Returns:
-        callable. Its `facts` have the largest difference between a probability
-        of the export and of the Keras model.
+        callable. Its attribute `facts` has the largest difference between the
+        probabilities of the export and of the Keras model.
     """
     tokenizer = Tokenizer(files["tokenizer"])
     sizes = {**model, "vocabulary_size": tokenizer.vocabulary_size}

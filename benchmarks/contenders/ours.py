@@ -49,7 +49,7 @@ def training_step(
     memory_length,
     **options,
 ):
-    """Set up a step of `xlnet_tf.train` with clipping, AdamW and memory."""
+    """Set up an `xlnet_tf.train` step with gradient clipping and memory."""
     config = XLNetConfig(
         **model,
         memory_length=memory_length,
@@ -109,9 +109,9 @@ def objective_config(objective, backbone, model, num_tokens):
 def step_by_step(model, batch_size, num_tokens, num_targets, **options):
     """Set up `pseudo_masked` with a forward pass for each factorization step.
 
-    One pass hides all targets. The pass of a factorization step reads the
-    targets of earlier steps, and predicts the targets of this step. Gradients
-    are summed.
+    One pass hides all targets. Each further pass belongs to one factorization
+    step. The pass reads the targets of earlier steps, and predicts the targets
+    of its step. The gradients of all passes are summed.
     """
     passes = 1 + int(batches.block_numbers(num_targets).max()) + 1
     rows = batch_size * passes
@@ -136,7 +136,7 @@ def trainer_step(config, training, features, first_half_length=0):
         training: PretrainingSettings of the run.
         features: dict of arrays, the batch.
         first_half_length: int, length of the prefix that cannot attend to later
-            tokens, as from the records' objective.
+            tokens. Default 0: there is no such prefix.
 
     Returns:
         callable.
@@ -257,7 +257,8 @@ def fine_tuning_step(
         **options: other settings of the run.
 
     Returns:
-        callable, with the attribute `facts`, dict of str to int.
+        callable. Its attribute `facts` is a dict of `trained_parameters` and
+        `optimizer_bytes`, both int.
     """
     settings = FinetuningSettings(
         strategy="one_device",

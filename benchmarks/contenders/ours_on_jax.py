@@ -49,7 +49,7 @@ def training_step(
     rematerialize=False,
     attention_kernel="auto",
 ):
-    """Set up a pretraining step with clipping, AdamW and memory."""
+    """Set up a pretraining step with gradient clipping, AdamW and memory."""
     half = batches.first_half(num_tokens, memory_length)
     network = _pretrainer(
         XLNetConfig(**model, memory_length=memory_length, reuse_length=half),

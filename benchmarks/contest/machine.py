@@ -79,8 +79,8 @@ def matmul_rate(framework, size):
 def peak_bytes():
     """Peak memory of this process in bytes.
 
-    The value comes from the kernel, because a new process inherits `ru_maxrss`
-    from its parent.
+    On Linux the value comes from /proc, because a new process inherits
+    `ru_maxrss` from its parent.
     """
     value = _status("VmHWM")
     if value is not None:

@@ -34,8 +34,8 @@ class Process:
     Args:
         contender: Contender of `measurements.measurement`.
         log: path of a file for the output of the process.
-        matmul_size: int, size of matrix products to measure the machine's rate.
-            None: the rate is not measured.
+        matmul_size: int, number of rows of the matrices whose product
+            measures the machine's rate. None: the rate is not measured.
         timeout: float, maximum seconds for one answer.
 
     Raises:

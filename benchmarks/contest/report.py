@@ -81,7 +81,7 @@ def table(measurement):
 def matmul_rates(rows):
     """Find the best rate of matrix products per framework in one run.
 
-    A lower rate was disturbed by other programs, so only the best rate counts.
+    Other programs can lower a measured rate, so only the best rate counts.
 
     Args:
         rows: list of dict with `framework` and `matmul_rate`.
@@ -100,6 +100,9 @@ def matmul_rates(rows):
 
 def add_shares(measurements):
     """Add `share_of_matmul_rate` to each row, in place.
+
+    The value is the rate of the contender's necessary operations, divided by
+    the best rate of matrix products in the contender's framework.
 
     Args:
         measurements: list of dict, all measurements of a run.

@@ -109,7 +109,7 @@ def _rounds(processes, results, settings, say):
 
 
 def _pool(row, other):
-    """Add the rounds of the same contender in another heat."""
+    """Add the results of another heat to the row of the same contender."""
     if not row["seconds"]:
         row.update(other)
         return
@@ -147,7 +147,7 @@ def quartiles(values):
 
 
 def ratios(seconds, reference):
-    """Compute the ratio of times to the reference per round, list of float.
+    """Divide the time of each round by the reference's time, list of float.
 
     A disturbance affects both contenders in the same round, so ratios per round
     vary less than the ratio of two medians.

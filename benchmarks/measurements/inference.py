@@ -144,7 +144,7 @@ def generation(sizes, num_prompt):
 
 
 def long_document(sizes, length):
-    """Measure one document with memory, and in one piece."""
+    """Measure inference on one long document: with memory, and in one piece."""
     whole = {"model": sizes.model, "length": length}
     windows = {**whole, "segment_length": sizes.num_tokens}
     segments = {**windows, "memory_length": sizes.memory_length}

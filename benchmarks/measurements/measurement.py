@@ -43,8 +43,8 @@ class Measurement:
 
     Args:
         name: str, name for `--only`.
-        group: str, name for `--only` of all measurements that differ only in
-            size.
+        group: str, name by which `--only` selects all measurements that differ
+            only in size.
         title: str, title with all sizes.
         item: str, the counted unit, such as "tokens".
         items: number of items of a call.
@@ -84,7 +84,7 @@ def hugging_face(factory, shape, precision=None):
 
     Args:
         factory, shape: see `Contender`.
-        precision: "bfloat16" to multiply in it. None: float32.
+        precision: "bfloat16" to multiply in bfloat16. None: float32.
 
     Returns:
         list of Contender.

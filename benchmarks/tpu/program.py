@@ -91,8 +91,8 @@ def kernel_cycles(directory, kernels, trips, early_share=0.0):
     Args:
         directory: path of a dump that `--xla_jf_dump_llo_text=true` wrote.
         kernels: list of (name, shapes), from `traffic`.
-        trips: list of int, iterations of the loops around a word: the grid, and
-            the blocks of rows within a grid cell.
+        trips: list of int, iterations of the nested loops: first of the loop
+            over the grid, then of the loop over blocks of rows in a grid cell.
         early_share: float, share of the blocks of rows that attend only to
             the earlier part of the keys.
 
@@ -125,7 +125,7 @@ def _bundles(directory, name):
 
 
 def _words(text, trips, early_share):
-    """Count issued words, each times the iterations of its loops."""
+    """Count issued words; a word in loops counts once per iteration."""
     runs = []
     for match in re.finditer(
         r"(?m)^\s*(?:0x[0-9a-f]+|0)\s+(?:\w\w)?\s*:\s*(>*)", text

@@ -34,7 +34,10 @@ def first_half(num_tokens, memory_length):
 def pretraining_batch(
     model, batch_size, num_tokens, num_targets, first_half_length=0
 ):
-    """Make a batch with targets, in the compact and in the released form.
+    """Make a pretraining batch, in our form and in the released code's form.
+
+    Our form is `factorization_rank` and `target_positions`. The released form
+    is `perm_mask` and `target_mapping`.
 
     Args:
         first_half_length: int, length of the prefix that cannot attend to later

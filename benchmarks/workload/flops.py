@@ -16,7 +16,7 @@ credit for work that it does not do.
 
 In the backward pass, each product costs two products of the same size, one for
 the gradient of each factor. Memory and position encodings are constants, so
-their projections cost one product.
+the backward pass of their projections costs only one product.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 N heads, H head dim, D model dim, F feed-forward dim, V vocabulary.

@@ -1,7 +1,7 @@
-"""Pages of the site that are other files: documents of the root, notebooks.
+"""Site pages made from documents in the repository's root and from notebooks.
 
-Links are written as they work in the repository, and become links between
-pages here.
+The links in these documents lead to files of the repository. The hook turns
+such links into links between pages of the site.
 """
 
 import pathlib
@@ -47,7 +47,7 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def _link(found, source, here):
-    """A link to a page; without a page, the text alone."""
+    """Make a link to a page; if a file has no page, return the link's text."""
     text, target, anchor = found.groups(default="")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
     if path == "docs":

@@ -1,8 +1,9 @@
-"""Pictures of the pages, drawn by the commands that stand beside them.
+"""Pictures of the pages, drawn by the commands that the pages contain.
 
-Below `<!-- picture: what it shows -->` a block with one `python -m
-xlnet_tf.show masks ... --output NAME.svg` gets its picture. The repository
-holds the command alone.
+A page has a line `<!-- picture: what it shows -->` above a code block with one
+command `python -m xlnet_tf.show masks ... --output NAME.svg`. When the site is
+built, the command draws the picture, and the picture follows the block. The
+repository contains only the command.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ BLOCK = re.compile(r"<!-- picture: ([^>]+?) -->\n```sh\n(.*?)```\n", re.DOTALL)
 
 
 def commands(text):
-    """list of what each picture of a page shows, and its command in words."""
+    """Find a page's pictures: list of (description, words of the command)."""
     return [
         (title, shlex.split(body.replace("\\\n", " ")))
         for title, body in BLOCK.findall(text)
@@ -37,7 +38,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Put each picture behind its command."""
+    """Insert each picture after the code block of its command."""
 
     def with_picture(found):
         ((title, words),) = commands(found[0])
@@ -47,7 +48,7 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def draw(words):
-    """bytes of the file that a command of `xlnet_tf.show` writes."""
+    """Run a command of `xlnet_tf.show`; return the bytes of its file."""
     from xlnet_tf import show
 
     if (

@@ -1,4 +1,4 @@
-"""The reference: public names from docstrings, commands from parsers."""
+"""Reference pages: public names from docstrings, commands from parsers."""
 
 import argparse
 import importlib
@@ -38,7 +38,7 @@ def on_files(files, config):
 
 
 def public_names(package):
-    """dict of each public name of a package to where it is defined."""
+    """Map each public name of a package to the name where it is defined."""
     package = importlib.import_module(package)
     found, modules = {}, [package]
     for module in modules:
@@ -53,7 +53,7 @@ def public_names(package):
 
 
 def group_of(place):
-    """Heading that a name defined at a place is listed under, str."""
+    """Find the page's heading for names that are defined at a place, str."""
     return next(x for x in GROUPS if place.startswith(GROUPS[x]))
 
 
@@ -107,7 +107,7 @@ def commands_page():
 
 
 def _tables(parser):
-    """Lines of the tables of a parser, and of its subcommands'."""
+    """Lines of the tables of a parser, and of its subcommands' tables."""
     lines = []
     for group in parser._action_groups:
         rows = [

@@ -158,9 +158,9 @@ def check_plan(comparison, names):
         names: list of str, systems to run.
 
     Raises:
-        ValueError: the results in the directory have another text, number of
-            tokens or settings, or have other systems or tasks with the same
-            names.
+        ValueError: the results in the directory come from another text, another
+            number of tokens or other settings, or a system or task with a
+            result has other settings now.
     """
     before = _kept_plan(comparison)
     for kind, values in comparison.plan(names, comparison.tasks).items():
@@ -196,7 +196,7 @@ def _kept_plan(comparison):
 
 
 def seconds_of_part(comparison, kind, measured):
-    """Estimate the seconds of a part: "pretrain", or all seeds of a task."""
+    """Estimate the seconds of "pretrain", or of a task with all seeds."""
     start, step = measured["start"], measured["step"]
     if kind == "pretrain":
         return start + comparison.pretraining["steps"] * step

@@ -48,10 +48,10 @@ def read_results(output, systems, tasks, sequence_length):
         sequence_length: int, tokens of a record.
 
     Returns:
-        dict of names to dict: `title`, `against`, `paper`, `parameters`,
-        `tokens`, `curve` (list of tokens and bits per target on held-out text)
-        and `tasks`, a dict of task to dict of `metric`, `median`, `min`, `max`,
-        `all`.
+        dict of names to dict: `title`, `against`, `paper` (see
+        compare_objectives.yaml), `parameters`, `tokens`, `curve` (list of
+        tokens and bits per target on held-out text) and `tasks`, a dict of task
+        to dict of `metric`, `median`, `min`, `max`, `all`.
     """
     found = {}
     for name, system in systems.items():
@@ -97,7 +97,7 @@ def _count_parameters(preset):
 
 
 def _task_summary(directory):
-    """Read the main metric of all seeds, dict; None before the end."""
+    """Read the main metric of all seeds, dict; None for an unfinished task."""
     file = directory / SEEDS_FILE
     if not file.is_file():
         return None

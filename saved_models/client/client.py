@@ -296,8 +296,8 @@ def request_arrays(inputs, signatures, signature):
         dict from input name to NumPy array. Strings are bytes in object arrays.
 
     Raises:
-        ValueError: if the signature does not exist, or its inputs have other
-            names or ranks.
+        ValueError: if the signature does not exist, or the inputs of
+            the request differ from the signature's inputs in name or rank.
     """
     takes = inputs_of(signatures, signature)
     if set(inputs) != set(takes):
@@ -329,8 +329,8 @@ def _array(name, value, dtype, rank):
     """Convert a value to an array with a dtype; strings become bytes.
 
     Raises:
-        ValueError: if the rank differs, lists differ in length, or the dtype
-            cannot represent a value.
+        ValueError: if the rank of the value is not `rank`, nested lists differ
+            in length, or the dtype cannot represent a number.
     """
     expected = f"`{name}` must be {described(dtype, rank)}"
     try:

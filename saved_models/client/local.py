@@ -110,7 +110,7 @@ class Predictor:
 
         Raises:
             ValueError: if the export does not have the signature, or the inputs
-                do not fit.
+                do not fit the signature.
             RuntimeError: if the export fails for another reason, such as too
                 little memory.
         """

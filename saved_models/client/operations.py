@@ -156,7 +156,7 @@ def _listed(names):
 
 
 def _reached(library, objects):
-    """Find the functions that the objects can run, list of protos."""
+    """Find the functions that saved objects can run, list of protos."""
     functions = {x.signature.name: x for x in library.function}
     waiting = list(objects.concrete_functions)
     for node in objects.nodes:
@@ -185,10 +185,10 @@ def _named_functions(node):
 def _names(functions, objects):
     """List the names to compare with `ALLOWED`, set of str.
 
-    The set contains the names of all operations. Attributes and classes of
-    objects are in the set only if exports do not use them. An operation can
-    have the name of a function in the SavedModel. Its name is in the set too,
-    because TensorFlow calls the function by another name.
+    The set contains the names of all operations. It contains attributes and
+    classes of objects only if exports do not use these attributes and classes.
+    Some operations are named after a function of the SavedModel. These names
+    are in the set too, because TensorFlow calls such functions by other names.
     """
     nodes = [node for function in functions for node in function.node_def]
     found = {node.op for node in nodes}

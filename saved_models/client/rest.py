@@ -110,8 +110,8 @@ class RestTransport:
 class _Exchange:
     """One request with its reply, in a thread that can be abandoned.
 
-    Sockets only limit the time between bytes. A server that sends a byte now
-    and then would make the client wait for ever.
+    The time limit of a socket is only a limit for the wait between two bytes.
+    A server that sends a byte now and then would make the client wait for ever.
     """
 
     def __init__(self, pool, method, url, body, headers, max_bytes):

@@ -183,7 +183,7 @@ def _check_value(name, value, dtype, sizes):
 
 
 def _shape(value, dtype):
-    """Find the sizes of nested lists; ValueError if values do not fit."""
+    """Find the sizes of nested lists; ValueError for values of another type."""
     if not isinstance(value, list):
         if not _fits(value, dtype):
             raise ValueError(f"{_shown(value)} is not {described(dtype, 0)}")

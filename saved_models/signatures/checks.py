@@ -1,4 +1,4 @@
-"""Checks of requests; a failed check is an invalid argument for a server."""
+"""Checks of requests; a server reports a failed check as invalid argument."""
 
 import tensorflow as tf
 

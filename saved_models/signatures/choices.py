@@ -33,7 +33,7 @@ _RANKING_MEANING = {
 
 
 class _ManySignatures(TaskSignatures):
-    """Base of signatures with several sequences per row, scored one by one."""
+    """Base class of signatures that score several sequences per row."""
 
     joins_requests = False  # rows have different numbers of sequences
 
@@ -127,8 +127,9 @@ class ChoiceSignatures(_ManySignatures):
             options: string [N, O], at least one option per question.
 
         Returns:
-            dict: `answer` int32 [N], `option` string [N], `scores` float32
-            [N, O].
+            dict: `answer` int32 [N], the indices of the likeliest options;
+            `option` string [N], their texts; `scores` float32 [N, O],
+            probabilities.
         """
         options, context, question = same_rows(
             options=options, context=context, question=question

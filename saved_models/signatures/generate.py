@@ -193,15 +193,15 @@ class GenerateSignature(tf.Module):
         }
 
     def _cut(self, token_ids):
-        """Truncate the tokens of a text to the tokens that the model reads."""
+        """Truncate texts that a subclass may cut; prompts stay unchanged."""
         return token_ids
 
     def _inputs(self, history):
         """Make features for a Decoder from prompts [N, T], -1 in padding.
 
         Returns:
-            (dict of features, history). The history is an int32 tensor of shape
-            [N, T] with the tokens for the rules of generation, -1 for no token.
+            (dict of features, history). The history is int32 [N, T], the tokens
+            that rules such as the repetition penalty read; -1 for no token.
         """
         features = {
             "token_ids": tf.maximum(history, 0),
@@ -210,7 +210,7 @@ class GenerateSignature(tf.Module):
         return features, history
 
     def _left_padded(self, token_ids, is_bad):
-        """Pad on the left with -1, int32 [N, T]; a bad prompt becomes [SEP]."""
+        """Pad prompts on the left with -1, [N, T]; bad prompts become [SEP]."""
         keeps = tf.repeat(~is_bad, token_ids.row_lengths())
         kept = tf.ragged.boolean_mask(token_ids, token_ids.with_values(keeps))
         count = token_ids.nrows()

@@ -1,4 +1,4 @@
-"""Model of an export, with weights in a precision and static shapes.
+"""Model of an export, with the export's precision and static shapes.
 
 Shapes: N rows, T tokens.
 """
@@ -157,8 +157,8 @@ class ForwardPass:
         outputs [5, ...], outputs of tokens [5, 100, ...]
 
     Without buckets, T is the length of the longest row. Without `max_batch`,
-    the number of rows of a batch is a power of two, with at most 4096 tokens
-    unless one row is longer.
+    the number of rows in a batch is a power of two. The batch then has at most
+    4096 tokens, or a single longer row.
 
     Args:
         settings: ExportSettings, whose `seq_length_buckets`, `max_batch`,
@@ -244,7 +244,7 @@ class ForwardPass:
         return tf.minimum(index, len(self._buckets) - 1)
 
     def _in_bucket(self, step):
-        """Run `step` in one branch per bucket, in which T is static."""
+        """Make `step` with one branch for each bucket, in which T is static."""
 
         def branch(features, length):
             def run():  # all ops inside run in this branch only

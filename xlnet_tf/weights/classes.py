@@ -40,11 +40,11 @@ _MOST_LAYERS, _MOST_OBJECTS = 8, 1000
 def objects_in(config, models=()):
     """List the objects that Keras would make from a config; refuse others.
 
-    The following classes are allowed: this library's classes, but only the
-    layers in `models`; classes registered by the user; and Keras' own losses,
-    metrics, optimizers, quantizers and dtype policies. Other objects could have
-    any size or run code. The config inside a user's own class is not checked,
-    so the user must check it.
+    The following classes are allowed: this library's classes that are no
+    layers; the layers in `models`; classes registered by the user; and Keras'
+    own losses, metrics, optimizers, quantizers and dtype policies. Other
+    objects could have any size or run code. The config inside a user's own
+    class is not checked, so the user must check this config.
 
     Args:
         config: JSON value.

@@ -89,7 +89,7 @@ def choose_head(cls, source, name, arguments):
 
     Returns:
         (Head, dict of arguments). The Head is None if no head in the source
-        fits, and the task must create a new head.
+        fits. Then the task creates a new head.
 
     Raises:
         ValueError: if the head with the given name does not fit the arguments,

@@ -36,7 +36,7 @@ def layer_state(model):
 
     Returns:
         dict with some of `STATE_KEYS`. `trainable_layers` is a dict from path
-        to `trainable`, for layers that differ from their outer layer.
+        to `trainable`, for layers whose value differs from their outer layer's.
         `quantized_layers` is a list of dicts of `mode`, `config` and `layers`,
         a list of paths. `lora_layers` is a list of dicts of `rank`, `alpha` and
         `layers`. `trainable_weights` is a dict from path to `trainable`, for
@@ -65,7 +65,7 @@ def layer_state(model):
 
 
 def _trainable_weights(prefix, layer):
-    """`trainable` by path, if a weight's value differs from its layer's."""
+    """Map the paths of weights that differ from their layer to `trainable`."""
     is_adapted = getattr(layer, "lora_enabled", False)
     return {
         prefix + weight.name: weight.trainable

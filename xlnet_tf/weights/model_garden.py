@@ -8,9 +8,9 @@ the graph of all objects, with every path. This reader searches the graph for
 the network.
 
 Paths are written like a checkpoint's keys, with ".S" for a slash in a name.
-Biases and segment encodings are stacked over layers, `[L, N, H]` and `[L, 2, N,
-H]`; tied biases have no layer axis. Kernels have the same shapes as in this
-library, except the output projection: `[N, H, D]`.
+Biases and segment encodings of L layers with N heads of width H are stacked,
+`[L, N, H]` and `[L, 2, N, H]`; tied biases have no layer axis. Kernels have the
+same shapes as in this library, except the output projection: `[N, H, D]`.
 """
 
 import warnings

@@ -184,7 +184,7 @@ def _restore_layer_state(model, file):
 
 
 def _saved(file):
-    """Read a dict from which Keras can make an object."""
+    """Read a JSON file with a dict from which Keras can make an object."""
     values = read_json_object(file)
     is_whole = isinstance(values.get("config"), dict) and isinstance(
         values.get("registered_name"), str

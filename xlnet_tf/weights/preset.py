@@ -140,7 +140,7 @@ class Preset(_Model):
 
         Returns:
             (model of this class, Head to load). The Head is None if no head in
-            the source fits, and the model has a new head.
+            the source fits. Then the model has a new head.
         """
         raise NotImplementedError
 
@@ -164,7 +164,7 @@ class Preset(_Model):
                 `hf://OWNER/NAME`, to which huggingface_hub uploads the files.
             tokenizer: object with `model_proto` (bytes) and `lowercase`
                 (bool). Default None: the tokenizer of the task's preprocessor,
-                or without a preprocessor the one already in the directory.
+                or without a preprocessor the directory's earlier tokenizer.
             dtype: str, "float32", or "float16" for files of half the size.
                 Weights are read back as float32, rounded to 11 bits.
 
@@ -284,7 +284,7 @@ def open_source(path, config_file=None):
 
 
 def _refuse_lost_links(path):
-    """Refuse broken links; otherwise a file would silently be left out."""
+    """Refuse broken links, which would silently count as missing files."""
     if is_remote(path) or not path.is_dir():
         return
     for file in [*path.iterdir(), path / own.VOCABULARY_FILE]:

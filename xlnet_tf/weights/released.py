@@ -1,8 +1,9 @@
 """Reader and writer of TensorFlow 1 checkpoints of the released code.
 
 Names and layouts follow https://github.com/zihangdai/xlnet. Biases and segment
-encodings are stacked over layers, `[L, N, H]` and `[L, 2, N, H]`; tied biases
-have no layer axis. Kernels have the same shapes as in this library.
+encodings of L layers with N heads of width H are stacked, `[L, N, H]` and
+`[L, 2, N, H]`; tied biases have no layer axis. Kernels have the same shapes
+as in this library.
 """
 
 import re
@@ -246,8 +247,9 @@ def head_weights(
 ):
     """List the Weights of a task's head; see `head_tables`.
 
-    `of_task` is the class name of the task whose head is in the checkpoint, if
-    its class differs from the class of `task`.
+    `of_task` is the class name of the task whose head is in the checkpoint.
+    This name is used only if `head_tables` has no table for the class of
+    `task`.
 
     Raises:
         ValueError: if the released code has no equivalent head.

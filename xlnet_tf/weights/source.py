@@ -84,7 +84,8 @@ class WeightSource:
             name: str, name of the head if the source has several, or None.
 
         Raises:
-            ValueError: if no head has this name, or several heads fit.
+            ValueError: if no head has this name, or the source has several
+                heads and `name` does not select one.
         """
         heads = [h for h in self.heads() if name in (None, h.name)]
         if name is not None and not heads:
@@ -320,7 +321,7 @@ def check_fields(path, saved, now, names):
         names: fields that must be equal.
 
     Raises:
-        ValueError: if fields differ; the message has both values of each.
+        ValueError: if fields differ; the message has both values of each field.
     """
     different = [name for name in names if saved.get(name) != now.get(name)]
     if different:

@@ -324,7 +324,7 @@ def store_as_float16(file):
 
 
 def check_arrays(file, size):
-    """Refuse an HDF5 file with arrays beyond its size or stored elsewhere.
+    """Refuse HDF5 files with arrays larger than the file or in other files.
 
     Args:
         file: seekable binary file.

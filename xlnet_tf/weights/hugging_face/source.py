@@ -116,7 +116,7 @@ class HuggingFaceSource(WeightSource):
         return super().main_head()
 
     def class_arguments(self, classes):
-        """Arguments for the number and names of a head's classes, dict."""
+        """Arguments with the number and names of a head's classes, dict."""
         labels = self.values.get("id2label") or {}
         if not isinstance(labels, dict):
             raise ValueError(
@@ -190,14 +190,15 @@ def no_head(task):
 
 
 def check_width(config, model):
-    """Refuse a config whose attention heads together are not as wide as D.
+    """Refuse a config whose attention heads together are not D wide.
 
     Args:
         config: config of this library.
         model: str, name of the model in messages, such as "XLNet".
 
     Raises:
-        ValueError: if N * H is not D; the message has the sizes.
+        ValueError: if N heads of width H are not D wide together; the message
+            has the sizes.
     """
     if config.head_dim * config.num_heads != config.hidden_dim:
         raise ValueError(

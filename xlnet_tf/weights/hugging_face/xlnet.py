@@ -227,7 +227,8 @@ def config_values(model):
         dict.
 
     Raises:
-        ValueError: if N * H is not D, which Hugging Face's XLNet needs.
+        ValueError: if N heads of width H are not D wide together, as Hugging
+            Face's XLNet needs.
     """
     config = model.config
     check_width(config, "XLNet")

@@ -111,7 +111,7 @@ def _heads(model):
 
 
 def _parts(head):
-    """A head and its inner layers, by path: "" or a path that ends in "/"."""
+    """Map paths to a head and its inner layers: "" and paths ending in "/"."""
     inner = layers_by_path(head).items()
     return {"": head, **{f"{path}/": layer for path, layer in inner}}
 

@@ -238,13 +238,14 @@ def _add_bias(outputs, bias):
 def _sum_rows(tensor):
     """Sum [..., rows, W] to [W], one axis at a time.
 
-    In bfloat16 on TensorFlow, a product with ones replaces the sum. There XLA
-    may compile all operations except products (`model/fusion.py`), and would
-    compute `tensor` again for a sum.
+    In bfloat16 on TensorFlow, a product with ones replaces the sum. In this
+    case XLA may compile all operations except products (`model/fusion.py`), and
+    would compute `tensor` again for a sum.
 
     If W is large, XLA on a CPU takes five times as long for one sum over two
-    axes. XLA would also merge two successive sums into one. To prevent this,
-    the first sum is computed in two parts, which are then added.
+    axes as for two sums over one axis. XLA would also merge two successive sums
+    into one. To prevent this, the first sum is computed in two parts, which are
+    then added.
     """
     dtype = keras.backend.standardize_dtype(tensor.dtype)
     if dtype == "bfloat16" and keras.backend.backend() == "tensorflow":
