@@ -1,6 +1,6 @@
 """Filling of blanks by beam search over tokens and over their order.
 
-Shapes: B rows of a batch, T tokens, P blanks, V vocabulary.
+Shapes: B rows of a batch, T tokens, P tokens of blanks, V vocabulary.
 """
 
 import dataclasses
@@ -132,7 +132,7 @@ class Filler:
         return [self._filling(parts, lengths, blanks, beam) for beam in beams]
 
     def _tokens(self, parts, lengths):
-        """Encode a text with `<mask>` tokens as blanks; find the positions."""
+        """Encode a text with `<mask>` in blanks; find the masked positions."""
         ids, blanks = [], []
         for number, part in enumerate(parts):
             if number:
@@ -223,7 +223,8 @@ def parse(text, max_blank_tokens):
         max_blank_tokens: int, maximum number of tokens in a blank.
 
     Returns:
-        (list of P + 1 str, the parts; list of P ranges, the lengths).
+        (list of str, the parts before, between and after the blanks; list of
+        ranges, the possible lengths of each blank).
 
     Raises:
         ValueError: if the text has no blank, or a length is out of range.

@@ -231,7 +231,7 @@ class TextGenerator:
             yield whole[len(shown) :]
 
     def _certain(self, text):
-        """Cut off the end of a text if later tokens can still change it."""
+        """Cut off the end of a text that later tokens can still change."""
         # Later tokens may complete the last character, or a stop string.
         text = text.rstrip("\N{REPLACEMENT CHARACTER}")
         begun = [

@@ -1,5 +1,8 @@
 """Scoring of texts: joint log-probabilities in any order of the tokens.
 
+The targets are the scored tokens. An order contains the step at which the model
+predicts each target.
+
 Shapes: N texts, B rows of a batch, T tokens, P targets.
 """
 
@@ -165,7 +168,7 @@ def make_orders(objective, order, num_orders, seed):
     Args:
         objective: Objective of the model.
         order: str, one of `ORDERS`; or a list with the step of each target; or
-            a function from the number of targets to this list.
+            a function from the number of targets to such a list.
         num_orders: int, number of random orders.
         seed: int, seed of the random orders.
 
@@ -173,7 +176,7 @@ def make_orders(objective, order, num_orders, seed):
         list of functions, see `Scorer.score`.
 
     Raises:
-        ValueError: if the model cannot predict in the order.
+        ValueError: if the model cannot predict the targets in this order.
     """
     name = order if isinstance(order, str) else "given"
     if isinstance(order, str) and order not in ORDERS:

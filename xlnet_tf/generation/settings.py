@@ -14,7 +14,7 @@ from data_pipeline.tokenization.symbols import SPECIAL_IDS
 
 @dataclasses.dataclass(frozen=True)
 class GenerationSettings(settings.Settings):
-    """Settings of generation; each field is also an option of the command.
+    """Settings of generation, also options of `python -m xlnet_tf.generate`.
 
     The default is greedy search: each step chooses the likeliest token.
     `sample`, `temperature`, `top_k` or `top_p` select random tokens, and
@@ -25,8 +25,8 @@ class GenerationSettings(settings.Settings):
         min_new_tokens: int, minimum number of new tokens before a text may end.
             Default 0.
         num_sequences: int, number of texts per prompt, best first. Beam search
-            may find fewer. More than one text needs sampling or beam search.
-            Default 1.
+            may find fewer texts. More than one text needs sampling or beam
+            search. Default 1.
         sample: bool, whether tokens are drawn at random. Default False.
         temperature: float, divisor of the logits before a token is drawn.
             Default 1.
@@ -36,8 +36,8 @@ class GenerationSettings(settings.Settings):
             whose probabilities sum up to `top_p`. Default 1.
         repetition_penalty: float. For tokens that occurred before, also in the
             prompt, positive logits are divided by the penalty, and negative
-            logits multiplied, as in CTRL (https://arxiv.org/abs/1909.05858).
-            Default 1.
+            logits are multiplied by the penalty, as in CTRL
+            (https://arxiv.org/abs/1909.05858). Default 1.
         no_repeat_ngram: int, size of n-grams that may occur only once in prompt
             and text. Default 0: no limit.
         num_beams: int, number of beams in beam search. Default 1.

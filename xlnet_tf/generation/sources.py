@@ -1,6 +1,6 @@
 """Generation of target texts from source texts, for sequence to sequence.
 
-Shapes: B sources, T tokens of a source, K beams, S steps.
+Shapes: B sources, T tokens of a source, K beams, S steps, X targets.
 """
 
 import keras

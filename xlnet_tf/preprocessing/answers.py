@@ -51,7 +51,7 @@ def answer(
 
 
 def check_places(contexts, y):
-    """Warn about answers without text, and answers at a wrong position.
+    """Warn about answers without text, and about answers at a wrong position.
 
     An answer without text means that the question has no answer. Training skips
     an answer at a wrong position. Only lists and NumPy arrays are checked.
@@ -63,7 +63,7 @@ def check_places(contexts, y):
             "answer_text", str.
 
     Raises:
-        ValueError: if no answer is at its `answer_start`.
+        ValueError: if every answer with text is at a wrong position.
     """
     columns = contexts, y.get("answer_start"), y.get("answer_text")
     if not all(isinstance(x, (list, np.ndarray)) for x in columns):
@@ -102,7 +102,7 @@ def check_places(contexts, y):
 
 
 def _stands(context, begin, text):
-    """Whether an answer, without outer spaces, is at its position."""
+    """Whether an answer, without outer spaces, is at `begin` in a context."""
     words = text.strip()
     begin += text.index(words)
     return begin >= 0 and context.startswith(words, begin)
@@ -118,7 +118,7 @@ def _spans(task, x, batch_size, n_best, max_answer_length):
 
 
 def _rows(spans, null_threshold):
-    """Convert each question's answers to a dict of plain values."""
+    """Convert the answers of each question to a dict of Python values."""
     spans = {name: value.numpy().tolist() for name, value in spans.items()}
     names = ("text", "begin", "end", "score")
     for *columns, null_score in zip(

@@ -1,7 +1,7 @@
 """Preprocessors of questions with options, and of queries with documents.
 
 Shapes: B batch, O options of a question or documents of a query, T tokens,
-R rows of O sequences.
+R rows of O sequences, N texts.
 """
 
 from typing import Any
@@ -184,8 +184,8 @@ class XLNetRankerPreprocessor(Preprocessor):
     Returns:
         dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, O, T],
         and `document_mask`, int32 [B, O], 1 = a document, 0 = filler. If `y` or
-        `sample_weight` is given, it follows the dict in a tuple, `y` as float32
-        [B, O].
+        `sample_weight` is given, it follows the dict in a tuple. This `y` is
+        float32 [B, O].
 
     Example:
 
@@ -299,7 +299,7 @@ class XLNetRankerPreprocessor(Preprocessor):
 
 
 def _repeated(preprocessor, ids, rows):
-    """Truncate ids, ragged [N, (T)], and repeat them for each sequence."""
+    """Truncate ids, ragged [N, (T)], and repeat a text's ids per sequence."""
     import tensorflow as tf
 
     from data_pipeline.features.packing import checked_size
@@ -315,7 +315,7 @@ def _repeated(preprocessor, ids, rows):
 
 
 def _fill_blanks(questions, options):
-    """Replace each `_` in questions [N] by the option [N]."""
+    """Replace each `_` in N questions by the option of the question."""
     import tensorflow as tf
 
     from data_pipeline.tokenization.ragged import row_ids

@@ -94,8 +94,9 @@ class PreprocessorPreset:
     def of_settings(cls, settings, *arguments):
         """Make a preprocessor from settings.
 
-        If `layout` is the default, the constructor is called without it,
-        because the constructor of a user's class may lack this argument.
+        If `layout` has its default value, the constructor is called without
+        `layout`, because the constructor of a user's class may lack this
+        argument.
         """
         if settings.get("layout") == "xlnet":
             settings = {k: v for k, v in settings.items() if k != "layout"}
@@ -133,7 +134,7 @@ class PreprocessorPreset:
 
     @classmethod
     def _saved(cls, path):
-        """Read class and settings of a saved preprocessor of this class."""
+        """Read the class and the settings of a directory's preprocessor."""
         file = path / own.PREPROCESSOR_FILE
         if not file.is_file():
             return cls, {}

@@ -37,7 +37,7 @@ def keras_input(
         batches, and y, sample_weight and batch_size are None.
 
     Raises:
-        TypeError, ValueError: if a part of the input is invalid.
+        TypeError, ValueError: if an argument is invalid.
     """
     if is_data_set(x):
         beside = y, sample_weight, batch_size
@@ -366,7 +366,7 @@ def _as_tensors(y):
 
 
 def _count(parts):
-    """Count the examples; refuse parts with different numbers of examples."""
+    """Count the examples; refuse tensors with different numbers of examples."""
     counts = [
         int(part.shape[0]) if part.shape.rank else 0
         for part in keras.tree.flatten(parts)

@@ -108,7 +108,8 @@ class Preprocessor(PreprocessorPreset):
     def sequence_length(self):
         """Maximum number of tokens of a sequence, T.
 
-        A new value has no effect on data sets that were mapped before.
+        A new value has no effect on data sets that were mapped with the
+        preprocessor before.
         """
         return self._sequence_length
 
@@ -240,7 +241,7 @@ class Preprocessor(PreprocessorPreset):
         self._graph_tokenizer = value
 
     def pack(self, first, second=None, truncate=None, check_size=None):
-        """Pad sequences of ragged ids; see `features.packing.pack`."""
+        """Pack ragged ids into sequences; see `features.packing.pack`."""
         from data_pipeline.features.packing import pack
 
         return _unconverted(pack)(
@@ -315,7 +316,7 @@ class Preprocessor(PreprocessorPreset):
 
 
 def most_positions(config):
-    """Maximum sequence length of a model with a config, int or infinity."""
+    """Maximum sequence length of a config's model, int or infinity."""
     return getattr(config, "max_positions", math.inf)
 
 
@@ -342,7 +343,7 @@ def check_vocabulary(
 
     A model may have more tokens than the tokenizer has pieces: added tokens,
     and padding rows of the embedding table. These tokens are never predicted. A
-    warning is issued if they are very many.
+    warning is issued if there are very many such tokens.
 
     Args:
         num_pieces: int, number of the tokenizer's pieces.

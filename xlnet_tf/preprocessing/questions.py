@@ -65,10 +65,10 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         Without `y`, a dict of `token_ids`, `segment_ids`, `padding_mask` and
         `answer_mask`, int32 [W, T], and `class_index`, int32 [W]. With `y`, a
         tuple of features, labels and weights. The features are the same dict
-        with B rows, and `start_positions`, int32 [B]. The labels are a dict of
-        `start_positions`, `end_positions`, int32 [B], and `is_impossible`,
-        float32 [B]. The weights are float32 [B], 0 if an answer is not at its
-        `answer_start`.
+        with B rows, and also have `start_positions`, int32 [B]. The labels are
+        a dict of `start_positions` and `end_positions`, int32 [B], and
+        `is_impossible`, float32 [B]. The weights are float32 [B], 0 if an
+        answer is not at its `answer_start`.
 
     Raises:
         TypeError: if `tokenizer`, `x` or `y` is of the wrong type.
@@ -195,12 +195,12 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         Returns:
             EncodedExamples with the sequence `answer_mask` uint8, 1 = an answer
             may start or end here, `class_index` int32 [W], and `example` int32
-            [W], the question of each window. For training, also
+            [W], the index of each window's question. For training, also
             `start_position` and `end_position` int32 [W] of the first whole
-            answer in the window (`class_index` if the window has none), and
-            `is_impossible` float32 [W], 1 if the window has none. For
-            prediction, also `begins`, `ends` and `is_max_context` of
-            `QuestionWindows`, which are not part of batches.
+            answer in the window, and `is_impossible` float32 [W]. For a window
+            without a whole answer, the positions are `class_index` and
+            `is_impossible` is 1. For prediction, also `begins`, `ends` and
+            `is_max_context` of `QuestionWindows`, which are not in batches.
 
         Raises:
             ValueError: if a question leaves no room for its context, or no
@@ -305,7 +305,7 @@ class _Encoder:
         counts["split_contexts"] = len(self._split_contexts)
 
     def _labelled(self, examples, contexts, windows, columns):
-        """Add labels to columns; drop questions without a label."""
+        """Label windows; drop questions whose answers are all misplaced."""
         import tensorflow as tf
 
         from data_pipeline.features.window_labels import answer_pieces

@@ -72,7 +72,7 @@ def _wrong_of(value):
 
 
 def to_tensor(value):
-    """Make a tensor of lists, arrays or tensors; ragged for uneven lists.
+    """Make a tensor from lists or arrays; ragged for lists of unequal length.
 
     Args:
         value: tensor, array, Series, or a sequence such as a list or a column
@@ -101,7 +101,7 @@ def to_tensor(value):
 
 
 def _of_lists(value):
-    """Make a tensor of an array, or of lists of equal depth."""
+    """Make a tensor from an array, or from lists of equal depth."""
     import tensorflow as tf
 
     if isinstance(value, list):
@@ -178,7 +178,7 @@ def check_rank(tensor, name, rank):
 
 
 def of_examples(texts, shape=None):
-    """Make a string tensor of a list of str; lone surrogates become U+FFFD.
+    """Make a string tensor from a list of str; lone surrogates become U+FFFD.
 
     Args:
         texts: list of str.

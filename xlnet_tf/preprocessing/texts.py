@@ -138,7 +138,7 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
         )
 
     def _columns(self, examples, stride):
-        """Encode sequences; `windows` holds the number of rows per example."""
+        """Encode examples; the entry `windows` counts each example's rows."""
         import tensorflow as tf
 
         from data_pipeline.features.packing import unpack

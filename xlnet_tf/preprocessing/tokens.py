@@ -86,7 +86,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return self._align(pieces, _is_first(words), width)
 
     def are_words(self, x):
-        """Mark words, B lists of bool; cut words are True, and "" is False."""
+        """Mark words, B lists of bool: False for "", True also if cut off."""
         return (_ragged(self.tensors(x)["words"]) != "").to_list()
 
     def encode(
@@ -216,7 +216,11 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return features, labels, self._align(pieces, weights, width)
 
     def _pieces(self, words):
-        """Tokenize words to ids [B, (T)], and each piece's word, int64 [N]."""
+        """Tokenize words, and find the word of each piece.
+
+        Returns:
+            (ids, ragged [B, (T)]; index of each piece's word, int64 [N]).
+        """
         from data_pipeline.features.packing import word_pieces
         from data_pipeline.tokenization.ragged import row_ids
 
@@ -236,7 +240,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
 
 
 def _is_first(numbers):
-    """Mark first pieces, bool [N], from the word of each piece, int64 [N]."""
+    """Mark first pieces, bool [N], by each piece's word index, int64 [N]."""
     import tensorflow as tf
 
     before = tf.concat([[-1], numbers[:-1]], 0)

@@ -1,4 +1,4 @@
-"""Tasks for fine-tuning: models with a head, losses, answers and metrics."""
+"""Tasks for fine-tuning: their models, heads, losses, answers and metrics."""
 
 import importlib
 
@@ -38,13 +38,13 @@ def task_kind(name):
 
 
 def kind_of(model):
-    """Name of a model's kind of task, or None if no kind uses its class.
+    """Name of a model's kind of task, or None for a model without a kind.
 
     Args:
         model: any model.
 
     Returns:
-        str, a `name` of TaskKind.
+        str, the `name` of a subclass of TaskKind.
     """
     kinds = {task_kind(name).model_class: name for name in _KINDS}
     return next((kinds[x] for x in type(model).__mro__ if x in kinds), None)

@@ -47,7 +47,7 @@ class XLNetMultipleChoice(SequenceTask):
         float32 tensor of shape [B, O], one logit per option.
 
     Raises:
-        ValueError: if `token_ids` are not [B, O, T]; see also
+        ValueError: if `token_ids` do not have the shape [B, O, T]; see also
             `XLNetTextRegressor`.
 
     Source: `get_race_loss` of the released code.
@@ -142,7 +142,7 @@ class MultipleChoice(TaskKind):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """Compute metrics, the first also for each `group` of examples."""
+        """Compute metrics; the first metric also per `group` of examples."""
         metrics.check_numbers([max(x["probabilities"]) for x in decoded])
         groups = [x.group for x in examples]
         return metrics.evaluate(
@@ -159,7 +159,8 @@ class XLNetRanker(XLNetMultipleChoice):
     """Model for ranking: one score per document of a query.
 
     The default loss is `ListwiseLoss`. The labels are the documents' relevance
-    [B, O]: 0 for irrelevant documents and for filler (see `document_mask`).
+    [B, O]. The relevance is 0 for irrelevant documents and for filler (see
+    `document_mask`).
 
     Args:
         backbone: XLNetBackbone or BertBackbone.

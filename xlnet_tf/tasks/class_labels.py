@@ -1,4 +1,7 @@
-"""Labels of tasks: checks, and conversion of class names to numbers."""
+"""Labels of tasks: checks, and conversion of class names to numbers.
+
+Shapes: B batch, C classes.
+"""
 
 import math
 import numbers
@@ -17,12 +20,13 @@ def are_rows(y):
 def class_numbers(y, labels, num_classes, words="classes"):
     """Check integer classes, or convert class names to integers.
 
-    In `y`, a whole number may be written differently from the class name, such
-    as "1.0" for "1".
+    If a class name is a whole number, `y` may contain the number in another
+    form, such as "1.0" for "1".
 
     Args:
         y: labels [B] or [B, 1], in a list, array, Series or tensor. Labels of
-            another form, for example for a custom loss, are returned unchanged.
+            another shape or type, for example for a custom loss, are returned
+            unchanged.
         labels: list of C str, the names of the classes, or None.
         num_classes: int, C. None: integers are not checked.
         words: str, noun for the labels in the error. Default "classes".
@@ -32,7 +36,7 @@ def class_numbers(y, labels, num_classes, words="classes"):
         that [B, 1] becomes [B].
 
     Raises:
-        ValueError: if a label is no class of the model.
+        ValueError: if a label is not a class of the model.
     """
     if not are_rows(y):
         return y
@@ -119,7 +123,7 @@ def finite_numbers(y, least=-math.inf, noun="example"):
 
 
 def checked_labels(labels, num_classes):
-    """Check names of classes; return them as a list of str, or None."""
+    """Check names of classes; return them as a list, or None without names."""
     if labels is None:
         return None
     if len(labels) != num_classes:

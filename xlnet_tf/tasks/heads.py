@@ -143,9 +143,10 @@ class ClassificationHead(keras.layers.Layer):
     Args:
         config: XLNetConfig or BertConfig.
         num_classes: int, C.
-        summary: the row "last" or "first", or the "mean" over all T rows,
-            including padding, as in the released code. Default: the row of the
-            class token, "last" for XLNet and "first" for BERT.
+        summary: str, "last" or "first", the row of `content` that is read; or
+            "mean", the average over all T rows, including padding, as in the
+            released code. Default: the row of the class token, "last" for XLNet
+            and "first" for BERT.
         projection: bool, whether a dense layer follows the summary. Default
             True.
         activation: "tanh" (default) or None, the activation after the
@@ -162,7 +163,8 @@ class ClassificationHead(keras.layers.Layer):
     Raises:
         ValueError: if `summary` or `activation` is unknown.
 
-    Source: `summarize_sequence`, `classification_loss` and `regression_loss`.
+    Source: `summarize_sequence`, `classification_loss` and `regression_loss` of
+        the released code.
     """
 
     def __init__(

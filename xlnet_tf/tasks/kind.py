@@ -1,6 +1,7 @@
 """Base classes of the kinds of tasks, for fine-tuning, evaluation and exports.
 
-Shapes: B rows of a batch, R rows of a split, X examples, T tokens.
+Shapes: B rows of a batch, R rows of all batches, X examples, T tokens, C
+classes, O options or documents.
 """
 
 import numpy as np
@@ -10,12 +11,14 @@ from xlnet_tf.tasks import metrics
 
 
 class TaskKind:
-    """Base class of kinds of tasks, such as text classification, with a model.
+    """Base class of the kinds of tasks, such as text classification.
 
-    `arguments_for`, `preprocessor_settings` and `encoding_arguments` configure
-    a model and its rows for a TaskSpec of `data_pipeline`. `outputs_of` and
-    `loss_sums` compute the outputs and the loss of a batch. `collect` and
-    `decode` make answers for JSON, and `score` computes their metrics.
+    A TaskSpec of `data_pipeline` describes the data set of a fine-tuning run.
+    `arguments_for` makes the arguments of the run's model.
+    `preprocessor_settings` and `encoding_arguments` configure the encoding of
+    examples as rows. `outputs_of` and `loss_sums` compute the outputs and the
+    loss of a batch. `collect` and `decode` make the answers, as dicts for JSON,
+    and `score` computes the metrics of the answers.
 
     Args:
         model: object of `model_class`.
@@ -25,7 +28,7 @@ class TaskKind:
         model_class: class of Task.
         feature_names: names of the model's input features in a batch. Other
             entries of the batch, such as `label`, are not for the model.
-        metric_names: names from `xlnet_tf.tasks.metrics` that `score` supports.
+        metric_names: names of the metrics that `score` supports.
     """
 
     name: str
@@ -48,12 +51,12 @@ class TaskKind:
             labels: tuple of str, the names of the classes, or None.
 
         Returns:
-            dict without `backbone` and dropout rates. It may also contain
+            dict without `backbone` and dropout rates. The dict may also contain
             config fields for `from_preset`.
 
         Raises:
             ValueError: if this kind of task does not support the value of
-                `long_documents`.
+                `settings.long_documents`.
         """
         if settings.long_documents != "truncate":
             raise ValueError(
@@ -89,10 +92,11 @@ class TaskKind:
         return {}
 
     def outputs_of(self, features, training=False):
-        """Compute the model's outputs for a batch; see `feature_names`.
+        """Compute the model's outputs for a batch.
 
         Args:
-            features: dict of str to tensor [B, ...].
+            features: dict of str to tensor [B, ...]. Only `feature_names` are
+                read.
             training: bool, whether dropout is applied.
 
         Returns:
@@ -106,19 +110,19 @@ class TaskKind:
 
         Args:
             outputs: result of `outputs_of`.
-            features: dict of str to tensor; `label` [B] or [B, O], and
-                `row_weight` [B].
+            features: dict of str to tensor; `label` [B], [B, C] for multi-label
+                classification or [B, O] for ranking, and `row_weight` [B].
 
         Returns:
-            (loss, weight): float32 scalars, the sums of weighted losses and of
-            weights. The caller divides the loss by the weight.
+            (loss, weight): float32 scalars, the sum of the weighted losses and
+            the sum of the weights. The caller divides the loss by the weight.
         """
         losses = self.model.default_loss().call(features["label"], outputs)
         weights = features["row_weight"]
         return ops.sum(losses * weights), ops.sum(weights)
 
     def collect(self, outputs):
-        """Select the outputs of a batch that `decode` needs.
+        """Select the tensors that `decode` needs from the outputs of a batch.
 
         Args:
             outputs: result of `outputs_of`.
@@ -132,7 +136,8 @@ class TaskKind:
         """Make an answer for each example, as a dict for JSON.
 
         Args:
-            collected: dict of str to array [R, ...], see `collect`.
+            collected: dict of str to array [R, ...], the results of `collect`
+                for all batches, concatenated.
             encoded: EncodedExamples, the rows of `examples`.
             examples: list of X examples.
 
@@ -155,22 +160,22 @@ class TaskKind:
             dict of str to float, the main metric first.
 
         Raises:
-            ValueError: if an answer is not a number, for example after
-                divergence.
+            ValueError: if a number in an answer is infinite or NaN, for example
+                because the training diverged.
         """
         targets, answers = cls.compared(examples, decoded, labels)
         return metrics.evaluate(cls, spec.metrics, targets, answers)
 
     @classmethod
     def compared(cls, examples, decoded, labels):
-        """Extract targets and predictions from answers, for `score`."""
+        """Extract targets from examples, and predictions from answers."""
         raise NotImplementedError
 
     def adopt(self, scores):
-        """Store results of `score`, such as a threshold, for later answers."""
+        """Store results of `score`, such as a threshold, in the model."""
 
     def details(self, encoded):
-        """JSON object that a run stores for its exports, or None.
+        """JSON object that a fine-tuning run stores for its exports, or None.
 
         Args:
             encoded: EncodedExamples, the training rows.
@@ -180,7 +185,8 @@ class TaskKind:
 class TaskOfTexts(TaskKind):
     """Base of kinds with one class or number per text.
 
-    If a long text has several windows, their logits are averaged.
+    If a long text is divided into several windows, the logits of the windows
+    are averaged.
     """
 
     @classmethod
@@ -209,7 +215,7 @@ class TaskOfTexts(TaskKind):
 
     @staticmethod
     def mean_of_windows(collected, encoded, examples):
-        """Average the logits of each example's rows, float64 [X, ...]."""
+        """Average logits over the windows of each example, float64 [X, ...]."""
         example, logits = encoded.dense["example"], collected["logits"]
         sums = np.zeros((len(examples), *logits.shape[1:]), np.float64)
         np.add.at(sums, example, logits)

@@ -19,7 +19,8 @@ class LanguageModelTask(Task):
         """Compute the logits of all tokens of the vocabulary.
 
         Args:
-            stream: float tensor of shape [B, P, D], rows of the backbone.
+            stream: float tensor of shape [B, P, D], rows of the backbone's
+                outputs.
 
         Returns:
             float32 tensor of shape [B, P, V], unnormalised.

@@ -16,7 +16,7 @@ _FILLERS = {"token_ids": 0, "segment_ids": 4, "padding_mask": 0}
 
 
 def remember_segments(backbone, features, segment_length, training=None):
-    """Compute the memories of a text's segments before the last segment.
+    """Compute the memories of all segments of a text but the last.
 
     Computing time grows linearly with the length of the text, but RAM does not
     grow. As in pretraining, gradients stop at the start of the last segment.
@@ -87,7 +87,7 @@ def remember_segments(backbone, features, segment_length, training=None):
 
 
 def _without_gradient(model):
-    """Context in which weights are constants, if the backend needs that.
+    """Context in which weights are constants, except on TensorFlow.
 
     In a loop, JAX refuses the custom gradient of attention even if no gradient
     is needed.

@@ -4,7 +4,8 @@ All losses are weighted means. Rows of weight 0, such as the padding rows of a
 last batch, do not count. In a fine-tuning run, `loss_sums` in `kind.py` sums
 the values of `call` over the rows.
 
-Shapes: B batch, T tokens, C classes, O documents of a query.
+Shapes: B batch, T tokens, P targets, V vocabulary, C classes, O documents of a
+query.
 """
 
 import inspect
@@ -68,7 +69,7 @@ def refuse_of_probabilities(loss, model):
 
 
 def class_metrics():
-    """Make the default metrics of classes: the accuracy, in a list."""
+    """Make the default metrics of classification: a list with the accuracy."""
     return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
 
@@ -135,17 +136,18 @@ class SquaredError(keras.losses.Loss):
 class ListwiseLoss(keras.losses.Loss):
     """ListNet's top-one loss: cross-entropy over the documents of a query.
 
-    The target distribution is each document's relevance, divided by the sum
-    over the query's documents. A query without a relevant document has a loss
-    of 0.
+    The target probability of a document is its relevance, divided by the total
+    relevance of the query's documents. A query without a relevant document has
+    a loss of 0.
 
     Call arguments:
         y_true: [B, O], relevance, at least 0.
-        y_pred: [B, O], scores, -1e30 for filler. The relevance of filler is
-            ignored.
+        y_pred: [B, O], scores, -1e30 for filler (see `XLNetRanker`). The
+            relevance of filler is ignored.
 
     Source: equation 4 of Cao et al., "Learning to rank: from pairwise
-        approach to listwise approach", with p proportional to relevance.
+        approach to listwise approach", with probabilities
+        proportional to relevance.
     """
 
     def __init__(self, reduction=_MEAN, name="listwise_loss", **kwargs):
@@ -161,7 +163,7 @@ class ListwiseLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 def reciprocal_rank(y_true, y_pred):
-    """Reciprocal rank of the first relevant document; 0 without any.
+    """Reciprocal rank of the first relevant document; 0 if none is relevant.
 
     Args:
         y_true: [B, O], relevance, above 0 for relevant documents.

@@ -138,9 +138,9 @@ def ndcg(relevances, scores, k=None):
 
     As in trec_eval, the gain of a document is its relevance (0 if the relevance
     is negative), and a query without a relevant document has the value 0.
-    Documents of equal score share their places, so constant scores get the
-    value of a random order. A query with one document has the value 1 if the
-    document is relevant.
+    Documents of equal score get the mean discount of their places, so constant
+    scores get the expected value of a random order. A query with one document
+    has the value 1 if the document is relevant.
 
     Args:
         relevances, scores: lists with one array of numbers per query.
@@ -274,7 +274,7 @@ def evaluate(kind, names, targets, predictions, groups=None):
             "accuracy_high".
 
     Returns:
-        dict of str to float, in the order of the names, then the groups.
+        dict of str to float: first the metrics of `names`, then the groups.
 
     Raises:
         ValueError: if a metric does not fit this kind of task, there are no

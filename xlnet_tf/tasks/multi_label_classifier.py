@@ -135,7 +135,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         return flags
 
     def _of_frame(self, y):
-        """Labels in a data frame: its only column, or flags [B, C]."""
+        """Extract labels from a data frame: one column, or 0 and 1 [B, C]."""
         names = list(y.columns)
         if len(names) == 1 and names != self.labels:
             return y[names[0]]
@@ -172,8 +172,8 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
                 threshold.
 
         Returns:
-            list of lists of str, the names in `labels`; or of int if the model
-            has no labels.
+            list of lists of str, names from `labels`; or list of lists of int
+            if the model has no labels.
         """
         least = self.threshold
         if threshold is not None:
@@ -190,14 +190,14 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
 
 
 class MultiLabelClassification(TextClassification):
-    """Kind of task: any number of classes for a text or a pair of texts."""
+    """Kind of task: choose any number of classes for a text or a pair."""
 
     name = "multi_label"
     model_class = XLNetMultiLabelClassifier
     metric_names = ("micro_f1", "macro_f1", "average_precision")
 
     def decode(self, collected, encoded, examples):
-        """Dicts with `id`, `labels`, `threshold`, `probabilities` by label."""
+        """Dicts with `id`, `labels`, `threshold`, `probabilities` (a dict)."""
         logits = self.mean_of_windows(collected, encoded, examples)
         labels, threshold = self.model.labels, self.model.threshold
         return [

@@ -77,9 +77,9 @@ class _SpanTask(Task):
 class XLNetQuestionAnswering(_SpanTask):
     """Model for question answering: the answer's span, or no answer.
 
-    Ends are scored for a given start. With the feature `start_positions`, as in
-    training, this is the true start. Otherwise ends are scored for each of the
-    `num_starts` likeliest starts.
+    The ends of spans are scored for a given start. With the feature
+    `start_positions`, as in training, the given start is the true start.
+    Otherwise ends are scored for each of the `num_starts` likeliest starts.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
@@ -92,9 +92,9 @@ class XLNetQuestionAnswering(_SpanTask):
         n_best_size: int, maximum number of kept answers per question. Default
             5.
         null_threshold: float or None. A question has no answer if the smallest
-            `class_logits` of its windows is above the threshold. Default None:
-            every question has an answer, and a fine-tuning run does not train
-            `class_logits`.
+            `class_logits` of all its windows is above the threshold. Default
+            None: every question has an answer, and a fine-tuning run does not
+            train `class_logits`.
 
     Call arguments:
         features: dict of the backbone's features, and
@@ -108,7 +108,7 @@ class XLNetQuestionAnswering(_SpanTask):
     Returns:
         dict of scores in natural logarithms. `class_logits` float32 [B] is
         positive for no answer. With `start_positions`, the dict also has
-        `start_scores` and `end_scores` float32 [B, T]. Otherwise it has
+        `start_scores` and `end_scores` float32 [B, T]. Otherwise the dict has
         `start_top_scores` float32 [B, S] and `start_top_positions` int32 [B,
         S], best first, and for each start `end_top_scores` and
         `end_top_positions` [B, S, E].
@@ -219,11 +219,12 @@ class XLNetQuestionAnswering(_SpanTask):
             questions: strings [B], or one string.
             contexts: strings [B], or one string.
             batch_size: int, number of windows per batch. Default 8.
-            **options: values that replace the task's. `n_best`, int, is the
-                maximum number of answers per question; `max_answer_length`,
-                int, the maximum number of tokens. `null_threshold` is a float
-                or None: a question has no answer if its `null_score` is above
-                the threshold; with None, every question has an answer.
+            **options: settings that replace the task's settings. `n_best`, int,
+                is the maximum number of answers per question, and
+                `max_answer_length`, int, the maximum number of tokens of an
+                answer. `null_threshold` is a float or None. A question has no
+                answer if its `null_score` is above the threshold. With None,
+                every question has an answer.
 
         Returns:
             list of dict, one per question; for one string, one dict. `text` is
@@ -263,7 +264,7 @@ class QuestionAnswering(TaskKind):
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
-        """Constructor arguments; the threshold is 0 until `adopt` sets it."""
+        """Constructor arguments; `adopt` sets `null_threshold` later."""
         return {
             **super().arguments_for(spec, settings, labels),
             "max_answer_length": settings.max_answer_length,

@@ -155,7 +155,7 @@ class XLNetSeq2Seq(LanguageModelTask):
 
     @classmethod
     def arguments_of_head(cls, head):
-        """Derive arguments of the head, and the id of [P]; see `Task`."""
+        """Derive constructor arguments, with the id of [P]; see `Task`."""
         if head.task.rpartition(">")[2] not in cls.head_sources:
             return head.arguments
         names = ("has_transform", "transform_gelu")
@@ -288,7 +288,7 @@ class SequenceToSequence(TaskKind):
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
-        """Constructor arguments; refuse beam search without TensorFlow."""
+        """Make constructor arguments; refuse beam search without TensorFlow."""
         from xlnet_tf.generation.search import check_beams
 
         check_beams(settings.num_beams)
@@ -331,7 +331,7 @@ class SequenceToSequence(TaskKind):
         return dict(outputs)
 
     def decode(self, collected, encoded, examples):
-        """Dicts with `id`, `text` and `log_probability`, a natural log."""
+        """Dicts with `id`, `text` and `log_probability` (natural logarithm)."""
         from xlnet_tf.generation.sources import decode_targets
 
         tokenizer = self.model.preprocessor.tokenizer
@@ -358,7 +358,7 @@ def _row_that_predicts(backbone):
 
 
 class TargetInputs:
-    """Backbone inputs with a row for each token to predict; see `XLNetSeq2Seq`.
+    """Maker of inputs with a row for each token to predict; see `XLNetSeq2Seq`.
 
     Args:
         next_token: str, the kind of row that predicts a token: "query",
@@ -369,7 +369,9 @@ class TargetInputs:
             calls [P].
 
     Attributes:
-        num_pieces: int, the smaller of V and the tokenizer's number of pieces.
+        num_pieces: int, limit of the ids of random tokens (exclusive). The
+            limit is V, or the tokenizer's number of pieces if the task has a
+            preprocessor.
     """
 
     def __init__(self, next_token, config, target_corruption, pseudo_mask_id):
@@ -384,7 +386,7 @@ class TargetInputs:
 
         Args:
             features: dict of int32 [B, T]: `token_ids`, `padding_mask` and
-                optionally `segment_ids`; in training `dropout_seed`.
+                optionally `segment_ids`. In training, also `dropout_seed`.
             positions: int32 [B, P], positions of the target's tokens. A target
                 with fewer than P tokens repeats its last position.
             training: bool, whether tokens are corrupted.
@@ -469,7 +471,10 @@ class TargetInputs:
         }
 
     def _corrupt(self, token_ids, mask, seed, draw):
-        """Replace 80 % of tokens by `mask`, 10 % by others; int32 [B, X]."""
+        """Replace 80 % of tokens by `mask`, and 10 % by random tokens.
+
+        The result is int32 with the shape of `token_ids`.
+        """
         shape = ops.shape(token_ids)
         kind = _uniform(shape, seed, draw - 1)
         others = self.num_pieces - _FIRST_PIECE
@@ -483,7 +488,7 @@ class TargetInputs:
 
 
 def _ranks(features, positions):
-    """Factorization ranks [B, T]: source -1, target tokens from 0 in order."""
+    """Factorization ranks [B, T]: -1 in the source, 0, 1, ... in the target."""
     place = ops.arange(ops.shape(features["token_ids"])[1], dtype="int32")
     return ops.maximum(place[None] - positions[:, :1], CONTEXT_RANK)
 

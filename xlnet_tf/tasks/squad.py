@@ -20,14 +20,15 @@ def answer_scores(spec, examples, decoded):
         spec: TaskSpec. In all tasks except "squad-1.1", questions may have no
             answer.
         examples: list of QuestionExample.
-        decoded: list of dict with the keys `n_best`, a list of dict with
-            `text`, best first, and `no_answer_odds`, the logit of "no answer".
+        decoded: list of dict, one per question. `n_best` is a list of dict with
+            `text`, best first. `no_answer_odds` is the logit of "no answer".
 
     Returns:
-        dict of float, in percent. If questions may have no answer, the main
-        metrics use the best threshold, `null_threshold`. The metrics with the
-        suffix `_at_even_odds` use the threshold 0. `squad_f1_if_answerable`
-        scores the best spans of answerable questions.
+        dict of float, in percent. If questions may have no answer, `squad_f1`
+        and `exact_match` each use their own best threshold. `null_threshold` is
+        the threshold of `squad_f1`. The metrics with the suffix `_at_even_odds`
+        use the threshold 0. `squad_f1_if_answerable` scores the best spans of
+        answerable questions.
     """
     ids = [one.id for one in examples]
     spans = [one["n_best"][0]["text"] for one in decoded]
@@ -117,11 +118,12 @@ def scores_2(examples, texts, null_odds, threshold=0.0):
             threshold. Default 0, even odds.
 
     Returns:
-        dict of float, in percent. `exact` and `f1` are for all questions; with
-        the prefix `HasAns_` for questions with an answer, with `NoAns_` for
-        questions without an answer. `best_exact` and `best_f1` are the values
-        at the thresholds `best_exact_threshold` and `best_f1_threshold`.
-        `..._total` are counts, and `pr_..._ap` average precisions.
+        dict of float, in percent. `exact` and `f1` are for all questions. Names
+        with the prefix `HasAns_` are for questions with an answer, and names
+        with `NoAns_` for questions without an answer. `best_exact` and
+        `best_f1` are the values at the thresholds `best_exact_threshold` and
+        `best_f1_threshold`. `..._total` are counts, and `pr_..._ap` are average
+        precisions.
 
     Raises:
         ValueError: if a question is missing in `texts` or `null_odds`.

@@ -52,22 +52,24 @@ class Task(Preset, BaseModel):
         preprocessor: Preprocessor, or None to accept only features.
 
     Attributes:
-        preprocessor_cls: class of the preprocessor for `from_preset`, or None.
+        preprocessor_cls: class of the preprocessor that `from_preset` loads, or
+            None.
         new_head_arguments: names of constructor arguments that change the
             head's shapes. If a value differs from the saved head's value,
             `from_preset` makes a new head and does not load the saved head.
         head_has_dropout: bool, whether the constructor has an argument
             `dropout` for the head. If so, the override `dropout` of
             `from_preset` also sets the head's rate.
-        head_sources: names of other tasks with a compatible head.
+        head_sources: names of other classes of tasks, whose saved heads fit
+            this task too.
         reads_query: bool, whether the task uses the query stream. If not, the
             mask embedding is unused, and so not a trainable variable.
         segment_length: int, number of tokens computed at a time. None: all
             tokens of the sequence.
         takes_class_weight: bool, whether each row has one class, so that `fit`
             accepts `class_weight`.
-        weighs_metrics: bool, whether `compile` also weights `metrics`, because
-            a weight of 0 marks a missing label.
+        weighs_metrics: bool, whether the sample weights also apply to the
+            `metrics` of `compile`, because a weight of 0 marks a missing label.
         preprocessor: Preprocessor or None; can be set at any time. Setting it
             raises ValueError if the tokenizer has more pieces than the model
             has tokens, if the preprocessor's `layout` differs from the model's
@@ -108,7 +110,7 @@ class Task(Preset, BaseModel):
 
     @staticmethod
     def make_head(head_class, backbone, kwargs, **arguments):
-        """Make an unbuilt head for a backbone, with the precision of the task.
+        """Make an unbuilt head for a backbone, with the dtype of the task.
 
         Args:
             head_class: class of `xlnet_tf.tasks.heads`.
@@ -224,7 +226,7 @@ class Task(Preset, BaseModel):
         self._preprocessor = value
 
     def find_preprocessor(self, path, verify=True):
-        """Load the preprocessor of a model directory, if it exists.
+        """Set `preprocessor` to the preprocessor of a model directory, or None.
 
         Args:
             path: str or path of a directory or of a checkpoint in it.
@@ -254,7 +256,7 @@ class Task(Preset, BaseModel):
         return super().__call__(*args, **kwargs)
 
     def checked(self, x):
-        """Check input as `BaseModel.checked` does; strings are unchanged."""
+        """Check features with `BaseModel.checked`; return strings unchecked."""
         x = of_frame(x)
         return x if is_raw(x) else super().checked(x)
 
@@ -271,11 +273,11 @@ class Task(Preset, BaseModel):
 
         Args:
             optimizer: optimizer. Default: AdamW, with gradients clipped to a
-                norm of 1, and a learning rate of 2e-5, or 5e-4 if D is at most
-                256.
+                norm of 1. The learning rate is 5e-4 if `config.hidden_dim` is
+                at most 256, otherwise 2e-5.
             loss: loss. Default: the task's loss.
             metrics: metrics. Default: with the default loss, the task's
-                metrics, weighted; with another loss, none.
+                metrics, weighted by `sample_weight`; with another loss, none.
             loss_weights, weighted_metrics, kwargs: see `keras.Model.compile`.
 
         Raises:
@@ -432,8 +434,8 @@ class Task(Preset, BaseModel):
             data: tf.data.Dataset; only its `element_spec` is read.
 
         Returns:
-            tuple, the arguments of `fit_input.check_labels` that follow the
-            data set; None if labels are not checked.
+            tuple, the arguments of `fit_input.check_labels` that follow `data`;
+            None if labels are not checked.
         """
 
     def default_loss(self):
@@ -558,5 +560,5 @@ class Task(Preset, BaseModel):
 
 
 def _of_one_replica(spec):
-    """Change the TensorSpec of a batch to one replica's part of the batch."""
+    """Convert the spec of a distributed batch to the spec of one replica."""
     return getattr(spec, "_value_specs", (spec,))[0]

@@ -1,6 +1,6 @@
 """Text classification: one class for a text.
 
-Shapes: B batch, R rows of a split, X examples, T tokens, C classes.
+Shapes: B batch, T tokens, C classes.
 """
 
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ class XLNetTextClassifier(SequenceTask):
             x, batch_size, kwargs: see `predict`.
 
         Returns:
-            list of str, the names in `labels`; or of int if the model has no
+            list of str, names from `labels`; or list of int if the model has no
             labels.
         """
         best = np.argmax(self.predict(x, batch_size, **kwargs), axis=-1)
@@ -132,7 +132,7 @@ class TextClassification(TaskOfTexts):
         return {**arguments, "num_classes": len(labels), "labels": labels}
 
     def decode(self, collected, encoded, examples):
-        """Dicts with `id`, `label`, and `probabilities` by label."""
+        """Dicts with `id`, `label`, and `probabilities`, a dict by label."""
         logits = self.mean_of_windows(collected, encoded, examples)
         labels = self.model.labels
         rows = metrics.probabilities(logits)

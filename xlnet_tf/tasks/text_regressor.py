@@ -21,7 +21,7 @@ from xlnet_tf.tasks.sequence_task import SequenceTask
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class XLNetTextRegressor(SequenceTask):
-    """Model for the regression of a number from a text, or a pair of texts.
+    """Model that predicts a number for a text, or for a pair of texts.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.

@@ -117,8 +117,8 @@ class XLNetTokenClassifier(Task):
 
         Returns:
             list of lists with one tag per word: a name in `labels`, or an int
-            if the model has no labels. The tag is None for the empty word ""
-            and for words beyond `preprocessor.sequence_length`.
+            if the model has no labels. The tag is None for the empty word "",
+            and for words that do not fit into `preprocessor.sequence_length`.
 
         Raises:
             ValueError: if the task has no preprocessor, or `x` holds features.

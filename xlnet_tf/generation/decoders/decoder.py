@@ -1,14 +1,14 @@
 """Incremental decoding: forward passes for one new token at a time.
 
 A decoder caches the keys and values of all tokens. One pass reads the context,
-which is the prompt and its memory. Then each new token costs one row per layer,
-or two rows if a separate row predicts the next token.
+which is the prompt and the memory before the prompt. Then each new token costs
+one row per layer, or two rows if a separate row predicts the next token.
 
-The context is stored separately from the new tokens. It never changes, so all
-beams of an example share the context, and no step copies it. New tokens are
-stored in slots. Slot 0 is the last token of the prompt, which the first step
-reads again; the context's keys do not include this token. Slot i is the i-th
-new token.
+The context is stored separately from the new tokens. The context never changes,
+so all beams of an example share the context, and no step copies it. New tokens
+are stored in slots. Slot 0 is the last token of the prompt, which the first
+step reads again; the context's keys do not include this token. Slot i is the
+i-th new token.
 
 Shapes: B examples, R rows of an example (beams), T tokens of a prompt, C keys
 of the context, S slots, Q rows of a step (1 or 2), N heads, H head dim, D model
@@ -118,7 +118,8 @@ def attend(query, context, new, extra_scores, mask):
         query: float tensor of shape [B, N, R, Q, H], already scaled.
         context: (key, value), float tensors of shape [B, N, C, H].
         new: (key, value), float tensors of shape [B, R, N, S, H].
-        extra_scores: float tensor, broadcast to [B, N, R, Q, C + S].
+        extra_scores: float tensor, broadcast to [B, N, R, Q, C + S] and added
+            to the attention scores.
         mask: bool tensor of shape [B, 1, 1, Q, C + S], True = may attend.
 
     Returns:

@@ -52,7 +52,7 @@ class XLNetDecoder(Decoder):
         )
 
     def _parts(self, features, size):
-        """Split the features into parts of `size` tokens; None: one part."""
+        """Split features into parts of `size` tokens; None means one part."""
         token_ids = ops.cast(features["token_ids"], "int32")
         inputs = {"token_ids": token_ids}
         if features.get("segment_ids") is not None:
@@ -80,7 +80,8 @@ class XLNetDecoder(Decoder):
     def _first_memory(self, features):
         """Make the memories before the prompt and their mask, or None.
 
-        The result is (L tensors [B, M, D], bool [B, M]).
+        The result is (L tensors [B, M, D], bool [B, M]), or None if there is no
+        memory before the prompt.
         """
         batch_size = ops.shape(features["token_ids"])[0]
         memories = features.get("memories")
@@ -100,7 +101,12 @@ class XLNetDecoder(Decoder):
         return [empty] * config.num_layers, ops.zeros(shape, "bool")
 
     def _read_part(self, features, memory):
-        """Read one part: (layer inputs, L [B, C, D]; mask, bool [B, C])."""
+        """Read one part of the prompt, after the memory.
+
+        Returns:
+            (L layer inputs [B, K, D]; mask, bool [B, K]), for K tokens of the
+            memory and the part.
+        """
         mask = features["padding_mask"]
         if memory is not None:
             names = ("memories", "memory_mask")
