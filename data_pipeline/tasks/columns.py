@@ -75,12 +75,12 @@ class Columns:
     """Reader of the rows of a table, with the columns of a task's roles.
 
     The first row is a header if it contains a column name that is usual for the
-    task or given by the user, or if its cells are the numbers 0, 1, 2, ... A
-    number from the user does not count as a name, because a label in the first
-    row may be the same number. If the user gives all columns by number, the
-    first row is a header only if it has a usual name in each of these columns.
-    A single usual name could also be a text or a label. Without a header,
-    indices select the columns.
+    task or given by the user, or if its cells are the numbers 0, 1, 2 and so
+    on. A number from the user does not count as a name, because a label in the
+    first row may be the same number. If the user gives all columns by number,
+    the first row is a header only if it has a usual name in each of these
+    columns. A single usual name could also be a text or a label. Without a
+    header, indices select the columns.
 
     Args:
         table: Table.
@@ -533,7 +533,10 @@ def _needed(task, known):
 
 
 def _known(table, task, given):
-    """Find given columns and usual columns, dict of role to column name."""
+    """Find the columns of known roles, dict of role to column name.
+
+    A role is known if its column is given or has a usual name.
+    """
     known = {}
     for role, names in task.columns.items():
         column = named_column(table, names)

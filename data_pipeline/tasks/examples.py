@@ -1,7 +1,7 @@
-"""Specifications and examples of fine-tuning tasks, as text.
+"""Specifications of fine-tuning tasks, and examples of tasks as text.
 
 The field `where` of an example is its place in the data for messages, such as
-"train.tsv, row 17". Labels are stored as in the file.
+"train.tsv, row 17". Labels are stored as written in the file.
 """
 
 import dataclasses
@@ -200,7 +200,7 @@ def digest_of_examples(splits):
     """Compute a short digest of the examples of several splits.
 
     Args:
-        splits: dict of str to a list of examples.
+        splits: dict of split name to a list of examples.
 
     Returns:
         str, 16 hexadecimal digits.

@@ -492,7 +492,8 @@ def read_unlabelled(task, path, columns=None, labels=None):
         task: TaskSpec.
         path: str, a file in the format of the task.
         columns: str or None, see `read_examples`.
-        labels: tuple of str, the known classes. None (default) allows any.
+        labels: tuple of str, the known classes. None (default) allows any
+            label.
 
     Returns:
         list of examples.

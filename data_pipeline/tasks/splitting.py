@@ -132,7 +132,7 @@ def _choose(groups, classes, fraction, seed):
             held[name] += count
 
     def fits(place, name):
-        """Whether all classes except `name` keep within their share, bool.
+        """Whether all classes except `name` stay within their share, bool.
 
         The shares are computed as if the group at `place` were held out.
         """

@@ -129,7 +129,7 @@ def open_table(tree, name, task):
 
     Raises:
         ValueError: the suffix of the file is unknown, or the file is broken or
-            empty. A broken later row raises ValueError when it is read.
+            empty. A broken later row raises ValueError when the row is read.
     """
     kind = _kind(tree, name, task)
     place, names = tree.place(name), None
@@ -174,7 +174,7 @@ def find_table(tree, name, is_compressed=False):
 def is_table(name):
     """Whether a file name has the suffix of a table, bool.
 
-    The file may be compressed.
+    A suffix for compression such as .gz may follow.
 
     Args:
         name: str.

@@ -17,8 +17,8 @@ class TaskData:
         task: TaskSpec.
         labels: tuple of str, the classes in the order of the logits, or None.
         train: list of examples.
-        evaluation: dict of split names to lists of examples. The first split
-            selects the best checkpoint.
+        evaluation: dict of split names to lists of examples. The metrics on
+            the first split select the best checkpoint.
         columns: dict of role (see `TaskSpec`) to column, the given and the
             guessed columns.
         guessed: dict of role to column, only the guessed columns.

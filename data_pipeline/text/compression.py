@@ -198,7 +198,7 @@ def read_chunks(path, log=None):
 
 
 class _LoggedFile:
-    """File that hashes and reports all bytes that are read."""
+    """File that hashes all bytes read and reports the number of bytes."""
 
     closed = False
 

@@ -16,7 +16,7 @@ Text formats:
 
 In Parquet, Arrow and Feather files, each row is a document for any text format.
 For "sentences", the text of a row has one sentence per line. For other formats,
-it is running text.
+each row has running text.
 
 "auto" reads .jsonl and .json files as "jsonl", and .csv and .tsv files as
 "csv". Other text files that begin like JSON are "jsonl". For all remaining
@@ -216,9 +216,9 @@ class Corpus:
         on_bad_text: str, the argument.
         text_field: str, the argument.
         reader: Reader.
-        guess: str, lines for the user, or None. They describe the format that
-            "auto" chose, files that seem to have other formats, and signs of a
-            wrong format, such as markup.
+        guess: str, lines for the user, or None. The lines describe the format
+            that "auto" chose, files that seem to have other formats, and signs
+            of a wrong format, such as markup.
 
     Raises:
         FileNotFoundError: no file is found.
@@ -342,8 +342,8 @@ class _Head(typing.NamedTuple):
             `sentence_ends` in running text.
         told: str, the format if the first lines determine the format, else
             None.
-        markup: str, an example of a line of markup if the file has many, else
-            None.
+        markup: str, one line as an example if the file has many lines of
+            markup, else None.
     """
 
     counts: collections.Counter
@@ -459,9 +459,9 @@ class PartPlanner:
     """Planner that groups documents into parts, the units of work.
 
     The caller adds documents one by one. A part has at least `part_characters`
-    characters, unless all documents together have fewer. Documents that do not
-    fill another part are added to the last full part. At most two parts are
-    held in memory.
+    characters, unless all documents together have fewer characters. Documents
+    that do not fill another part are added to the last full part. At most two
+    parts are held in memory.
 
     Args:
         part_characters: int, minimum size of a part in characters.

@@ -116,7 +116,10 @@ def read_lines(
 
 
 class _Rules(typing.NamedTuple):
-    """Rules for lines that are too long or not text."""
+    """Rules for lines that are too long or not text.
+
+    The attributes are arguments of `read_lines`.
+    """
 
     path: str
     on_bad_text: str

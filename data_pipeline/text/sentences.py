@@ -20,7 +20,7 @@ def split_sentences(text):
     brackets. White space must follow, then an upper-case letter or an opening
     quote or bracket. A sentence also ends after a full-width mark such as `。`.
     Text is also split after an abbreviation before a name. This is harmless,
-    because sentences are only used to bound the segments A and B.
+    because sentences are only used to bound the segments A and B of a sequence.
 
     Args:
         text: str, paragraphs separated by blank lines.

@@ -446,10 +446,13 @@ def _keep_clean_symbols(model, options):
 class CommaTable(typing.NamedTuple):
     """Flat table of the ids that the digit-comma rule splits.
 
+    The parts of an id are the ids of the pieces of the digits, and the id of
+    the comma.
+
     Attributes:
         pieces: int32 array [S + 1], the S ids that the rule splits, in
-            ascending order. The last value is a larger number, for a run of
-            unknown characters.
+            ascending order. The last value is larger than all ids and is for a
+            run of unknown characters.
         splits: int32 array [S + 2], index of each id's first part.
         ids: int32 array [parts], ids of the parts.
         begins, widths: int32 arrays [parts], offset and length of each part, in

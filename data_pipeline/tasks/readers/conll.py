@@ -119,7 +119,7 @@ class _Lines:
         skipped and counted.
 
         Raises:
-            ValueError: a line contains a carriage return.
+            ValueError: a line contains a carriage return before its end.
         """
         usual = self._usual()
         for number, line in itertools.chain(self._head, self._lines):
@@ -282,7 +282,10 @@ def convert_iob1(tags):
 
 
 def _end(examples, words, tags, task, where):
-    """Append the current sentence if it has words, then clear it."""
+    """Append the current sentence to `examples`; clear `words` and `tags`.
+
+    A sentence without words is not appended.
+    """
     if not words:
         return
     if task.converts_tags:
@@ -297,7 +300,7 @@ def _end(examples, words, tags, task, where):
 
 
 def _lacking(line, fields, word_column, tag_column):
-    """Describe the fault of a line without a word or a tag, str."""
+    """Describe the fault of a line that lacks a word or a tag, str."""
     if len(fields) == 1 and _TABLE.search(line):
         return (
             "this looks like a table (CSV or JSON), and a task of tags reads "

@@ -26,9 +26,9 @@ def read_examples(split):
 
     An answer is skipped if its text is null or has only blanks. A question of
     SQuAD 2.0 counts as impossible if all its answers are skipped. In the flat
-    format, a question without answers also counts as impossible. If the text of
-    an answer is not at its `answer_start`, the answer is kept unchanged.
-    Warnings count the skipped and the misplaced answers.
+    format, such a question also counts as impossible if it has no answers. If
+    the text of an answer is not at its `answer_start`, the answer is kept
+    unchanged. Warnings count the skipped and the misplaced answers.
 
     Args:
         split: reading.Split of a task whose reader is "squad". In a test split,
@@ -160,7 +160,7 @@ def _answers(question):
 
 
 def _with_id(question, number, split):
-    """Use the number of a question as its id if it has no id."""
+    """Add the number of a question as the id if the question has no id."""
     if question.get("id") not in (None, ""):
         return question
     split.counted.add(
@@ -208,7 +208,7 @@ def _example(article, paragraph, question, file):
 
 
 def _checked(example, missing, split):
-    """Check a question; mark it impossible if all answers were skipped."""
+    """Check a question; set `is_impossible` if all answers were skipped."""
     if example.is_impossible and split.task.name == "squad-1.1":
         raise ValueError(
             "it is marked `is_impossible`, and every question of SQuAD 1.1 has "
