@@ -22,7 +22,7 @@ def repeated(documents, generator):
 
     Only sentences of 5 to 40 words are copied. With copies, a small model
     learns to attend to earlier tokens after millions of tokens of training.
-    With plain text it needs far more tokens.
+    Without copies, the model needs far more tokens.
     """
     for document in documents:
         for sentence in document:

@@ -80,8 +80,8 @@ def objective_batch(objective, model, batch_size, num_tokens, num_targets):
 
     Args:
         objective: str, name of an objective.
-        num_targets: int, P. A causal model ignores it and predicts all T
-            tokens.
+        num_targets: int, P. A causal model ignores this number and predicts all
+            T tokens.
 
     Returns:
         dict of arrays.
@@ -133,7 +133,7 @@ def labels(batch_size):
 
 
 def task_batch(kind, model, batch_size, num_tokens):
-    """A batch as a fine-tuning run reads it.
+    """Make a batch as a fine-tuning run reads it.
 
     Args:
         kind: "classification" or "question_answering".

@@ -38,7 +38,7 @@ def read_lines_or_table(file, columns=None):
         the name of the guessed column.
 
     Raises:
-        ValueError: if the file is broken, or `columns` do not fit it.
+        ValueError: if the file is broken, or `columns` do not fit the file.
         OSError: if the file cannot be read.
     """
     if is_table(str(file)) or is_archive(as_path(file)):

@@ -49,9 +49,9 @@ class QuestionSignatures(TaskSignatures):
 
     Args:
         model: XLNetQuestionAnswering. A question has no answer if its
-            `null_score` is above the model's `null_threshold`; if this is None,
-            all questions have an answer. Answers have at most
-            `max_answer_length` pieces.
+            `null_score` is above the model's `null_threshold`; if the
+            threshold is None, all questions have an answer. Answers have at
+            most `max_answer_length` pieces.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings; n is `num_candidates`.
 

@@ -178,7 +178,7 @@ class RegressorSignatures(_TextSignatures):
 
 
 def label_names(model):
-    """Names of a model's classes, string [C]; numbers if they have no names."""
+    """Names of a model's classes, string [C]; numbers for unnamed classes."""
     labels = model.labels or map(str, range(model.num_classes))
     with tf.device("CPU:0"):  # GPUs cannot store strings
         return tf.constant(list(labels))
