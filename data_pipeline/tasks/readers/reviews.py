@@ -14,7 +14,8 @@ def read_examples(split):
 
     Numbers in file names are ordered by value. Files in folders whose names are
     not labels and files that are not .txt are skipped. A warning counts the
-    skipped files, without the files in IMDB's folder "unsup".
+    skipped files, except the files beside the folders and the files in IMDB's
+    folder "unsup".
 
     Args:
         split: reading.Split of a task whose labels are the names of folders.
