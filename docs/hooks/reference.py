@@ -38,7 +38,7 @@ def on_files(files, config):
 
 
 def public_names(package):
-    """Map each public name of a package to the name where it is defined."""
+    """Map each public name of a package to the name in its defining module."""
     package = importlib.import_module(package)
     found, modules = {}, [package]
     for module in modules:

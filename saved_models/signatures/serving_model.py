@@ -244,7 +244,7 @@ class ForwardPass:
         return tf.minimum(index, len(self._buckets) - 1)
 
     def _in_bucket(self, step):
-        """Make `step` with one branch for each bucket, in which T is static."""
+        """Make a step with one branch per bucket; T is static in a branch."""
 
         def branch(features, length):
             def run():  # all ops inside run in this branch only

@@ -38,7 +38,7 @@ _MOST_LAYERS, _MOST_OBJECTS = 8, 1000
 
 
 def objects_in(config, models=()):
-    """List the objects that Keras would make from a config; refuse unsafe types.
+    """List the objects that Keras would make from a config; refuse unsafe ones.
 
     The following classes are allowed: this library's classes that are no
     layers; the layers in `models`; classes registered by the user; and Keras'
