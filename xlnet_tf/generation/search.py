@@ -140,9 +140,9 @@ def begin(decoder, context, prompt, num_steps):
         num_steps: int, S.
 
     Returns:
-        dict of tensors: the cache; `index` int32 [], the number of steps so
-        far; `history` int32 [N, T + S]; `is_done` bool [N]; and
-        `log_probabilities` float32 [N, S] of the new tokens.
+        dict of `cache`, the result of `Decoder.start`; `index` int32 [], the
+        number of steps so far; `history` int32 [N, T + S]; `is_done` bool [N];
+        and `log_probabilities` float32 [N, S] of the new tokens.
     """
     num_rows = ops.shape(prompt)[0]
     unwritten = ops.full([num_rows, num_steps], -1, "int32")

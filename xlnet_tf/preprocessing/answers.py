@@ -1,4 +1,4 @@
-"""Conversion of model outputs to answers to questions about contexts.
+"""Conversion of the outputs of a question answering model to answers.
 
 A long context is read in several windows, and each window has its own outputs.
 

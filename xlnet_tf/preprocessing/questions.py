@@ -37,9 +37,9 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
     A sequence is `context sep question sep cls`; in BERT's layout, `cls context
     sep question sep`. A long context is read in overlapping windows. For
-    prediction, a batch has one row per window. For training, it has one row per
-    question: the window with the answer. `XLNetQuestionAnswering.answer` merges
-    the predictions of windows.
+    prediction, a batch has one row per window. For training, a batch has one
+    row per question: the window with the answer.
+    `XLNetQuestionAnswering.answer` merges the predictions of windows.
 
     Args:
         tokenizer: data_pipeline Tokenizer.

@@ -170,9 +170,9 @@ class XLNetRanker(XLNetMultipleChoice):
 
     Call arguments:
         features: dict of `token_ids` int32 [B, O, T], and optionally
-            `segment_ids` and `padding_mask` of the same shape, and
-            `document_mask` [B, O], 1 = a document, 0 = filler for a query with
-            fewer documents.
+            `segment_ids` and `padding_mask` of the same shape. Optional
+            `document_mask` [B, O]: 1 = a document, 0 = filler for a query with
+            fewer than O documents.
         training: bool, whether dropout is applied.
 
     Returns:

@@ -186,7 +186,7 @@ def check_tag_counts(tags, words):
         tags, words: `y` and `x` of `fit`; only lists are checked.
 
     Raises:
-        ValueError: for the first text with different lengths.
+        ValueError: if a text has more or fewer tags than words.
     """
     words = words.get("words") if isinstance(words, dict) else words
     if not (isinstance(tags, list) and isinstance(words, (list, tuple))):

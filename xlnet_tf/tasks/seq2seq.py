@@ -74,10 +74,10 @@ class XLNetSeq2Seq(LanguageModelTask):
         preprocessor: XLNetSeq2SeqPreprocessor, or None.
 
     Call arguments:
-        features: dict of `token_ids`, `segment_ids` and `padding_mask` int32
-            [B, T], a source with its target, padded on the right; and of
-            `target_positions` int32 [B, P], the positions of the target's
-            tokens.
+        features: dict of int32 tensors. `token_ids`, `segment_ids` and
+            `padding_mask` [B, T] describe a source with its target, padded on
+            the right. `target_positions` [B, P] are the positions of the
+            target's tokens.
         training: bool, whether dropout and corruption are applied.
 
     Returns:
@@ -488,7 +488,7 @@ class TargetInputs:
 
 
 def _ranks(features, positions):
-    """Factorization ranks [B, T]: -1 in the source, 0, 1, ... in the target."""
+    """Factorization ranks [B, T]: -1 in the source, from 0 in the target."""
     place = ops.arange(ops.shape(features["token_ids"])[1], dtype="int32")
     return ops.maximum(place[None] - positions[:, :1], CONTEXT_RANK)
 

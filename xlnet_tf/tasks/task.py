@@ -41,10 +41,10 @@ class Task(Preset, BaseModel):
     """Model with a backbone and a head on its outputs; base class of the tasks.
 
     With a preprocessor, `fit`, `evaluate`, `predict` and the methods
-    `*_on_batch` accept raw strings: lists, arrays, a column of a data frame, or
-    batches of a tf.data.Dataset, a `keras.utils.PyDataset` or a generator.
-    Ready features, dicts with `token_ids`, skip the preprocessor. The first
-    `fit` or `evaluate` compiles an uncompiled model.
+    `*_on_batch` accept raw strings. These are lists, arrays, a column of a data
+    frame, or batches of a tf.data.Dataset, a `keras.utils.PyDataset` or a
+    generator. Ready features, dicts with `token_ids`, skip the preprocessor.
+    The first `fit` or `evaluate` compiles an uncompiled model.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
@@ -70,11 +70,11 @@ class Task(Preset, BaseModel):
             accepts `class_weight`.
         weighs_metrics: bool, whether the sample weights also apply to the
             `metrics` of `compile`, because a weight of 0 marks a missing label.
-        preprocessor: Preprocessor or None; can be set at any time. Setting it
-            raises ValueError if the tokenizer has more pieces than the model
-            has tokens, if the preprocessor's `layout` differs from the model's
-            `config.layout`, or if sequences have more tokens than a BERT has
-            positions.
+        preprocessor: Preprocessor or None; can be set at any time. ValueError
+            is raised if the tokenizer has more pieces than the model has
+            tokens, or if `layout` differs from the model's `config.layout`.
+            ValueError is also raised if `sequence_length` is larger than the
+            number of positions of a BERT.
 
     Raises:
         ValueError: if the preprocessor does not fit the model; see the

@@ -24,8 +24,8 @@ class XLNetTextClassifier(SequenceTask):
     """Model for the classification of a text, or a pair of texts.
 
     `ClassificationHead` reads the row of the class token. XLNet's class token
-    is the last token, so pad on the left; BERT's is the first, so pad on the
-    right.
+    is the last token, so pad on the left. BERT's class token is the first
+    token, so pad on the right.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
