@@ -370,7 +370,7 @@ def _find_layout(name):
 
 
 def _unconverted(function):
-    """Exclude a function from AutoGraph, which needs seconds to convert code."""
+    """Exclude a function from AutoGraph, because conversion takes seconds."""
     import tensorflow as tf
 
     return tf.autograph.experimental.do_not_convert(function)
