@@ -1,9 +1,9 @@
 """XLNet for TensorFlow and Keras 3.
 
 The names in `__init__.pyi` are imported on first use, so that the commands
-print `--help` without loading Keras. When both Keras and xlnet_tf are imported,
-in either order, the classes of xlnet_tf are registered with Keras, so that
-`keras.models.load_model` finds them.
+print `--help` without loading Keras. Once Keras and xlnet_tf are both imported,
+in either order, the classes of xlnet_tf are registered with Keras.
+`keras.models.load_model` then finds these classes.
 """
 
 import importlib.util
@@ -59,7 +59,7 @@ def __getattr__(name):
 
 
 def _import_classes():
-    """Import every public class, which registers the class with Keras."""
+    """Import every public class; the import registers the class with Keras."""
     for name in _NAMES:
         if name[0].isupper():
             _import(name)

@@ -1,7 +1,8 @@
-"""Command `xlnet`, with a subcommand for each command of the project.
+"""Command `xlnet`, whose subcommands run modules of the project.
 
 `xlnet train ...` is the same as `python -m xlnet_tf train ...`. A subcommand
-has the options of its module, and `python -m MODULE` runs the same command.
+has the options of its module. `python -m MODULE` with these options does the
+same work.
 """
 
 import importlib
@@ -37,7 +38,7 @@ COMMANDS = {
 
 
 def main(argv=None):
-    """Run the subcommand that the arguments name.
+    """Run the subcommand that the first argument names.
 
     Args:
         argv: list of str, or None (default) for the arguments of the process.

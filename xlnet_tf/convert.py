@@ -3,8 +3,8 @@
     python -m xlnet_tf.convert --from xlnet_cased_L-12_H-768_A-12 --to DIR
 
 The command reads every format that `from_preset` reads. It writes a preset
-(`keras`), Hugging Face's format (`hf`) or the released format (`tf1`), together
-with the tokenizer.
+(`keras`), Hugging Face's format (`hf`) or the format of the released code
+(`tf1`), together with the tokenizer.
 """
 
 import sys
@@ -136,7 +136,7 @@ def main(argv=None):
 
 
 def check_empty(target):
-    """Refuse a target that is a file or a non-empty directory."""
+    """Refuse a target path at which a file or a non-empty directory exists."""
     path = as_path(target)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(
@@ -167,8 +167,8 @@ def read(arguments):
     """Read the model that the arguments name.
 
     Returns:
-        (model, WeightSource, Head). The model is a backbone or a task. For a
-        backbone the Head is None.
+        (model, WeightSource, Head). The model is a backbone or a task model.
+        For a backbone the Head is None.
 
     Raises:
         ValueError, FileNotFoundError: see `from_preset`.
@@ -212,7 +212,7 @@ def read(arguments):
 
 
 def description(model, source, head, gelu=None):
-    """Return the lines that describe the model, list of str."""
+    """Describe the model in a list of lines."""
     config = model.config
     kind = type(model).__name__
     if head is not None and head.name:
@@ -231,7 +231,7 @@ def description(model, source, head, gelu=None):
 
 
 def read_its_tokenizer(arguments):
-    """Load the tokenizer of `--tokenizer`, by default the model's, or None."""
+    """Load the given tokenizer, or else the model's tokenizer, or None."""
     from xlnet_tf.loading import load_tokenizer
     from xlnet_tf.loading import open_model
 
@@ -253,9 +253,9 @@ def write(model, target, form, tokenizer=None, head=None, dtype="float32"):
         target: path of the directory.
         form: str, the format, a key of FORMATS.
         tokenizer: Tokenizer, or None (default).
-        head: Head, or None (default). The released format uses the head's
-            `name`.
-        dtype: str, type of the weights in a preset. Default "float32".
+        head: Head, or None (default). In the format "tf1" the names of the
+            head's tensors contain the head's `name`.
+        dtype: str, dtype of the weights in a preset. Default "float32".
     """
     from data_pipeline.base.directories import written_directory
     from data_pipeline.tokenization.hugging_face import write_tokenizer

@@ -9,8 +9,8 @@ task's model on examples:
         --window 512 --stride 128
     python -m xlnet_tf.evaluate --model runs/rte --task rte --data glue/RTE
 
-`python -m xlnet_tf.train --objective causal` trains a causal model. Its memory
-may be longer in the evaluation than in the training.
+`python -m xlnet_tf.train --objective causal` trains a causal model. The model's
+memory may be longer in the evaluation than in training.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def parse_arguments(argv=None):
 
 
 def _add_perplexity_options(add):
-    """Add the options for text, segments, memory and sliding windows."""
+    """Add the options for evaluations on text to the command's parser."""
     add("--text", nargs="+", help="text files, or globs")
     add(
         "--tokenizer",
@@ -260,10 +260,10 @@ def measure_task(options):
 
 
 def read_text(options, tokenizer):
-    """Read text files as one stream of tokens, and count words and characters.
+    """Read text files as one sequence of tokens; count words and characters.
 
     Args:
-        options: object with the attributes of the command line.
+        options: object with the options of the command as attributes.
         tokenizer: Tokenizer.
 
     Returns:

@@ -76,7 +76,7 @@ def parse_arguments(argv=None):
 
 
 def _listed_tasks():
-    """Return the names and descriptions of all tasks for `--help`, str."""
+    """Return the part of `--help` that names and describes all tasks."""
     lines = [
         textwrap.fill(
             task.description,
@@ -90,7 +90,7 @@ def _listed_tasks():
 
 
 def read_settings(options):
-    """Make FinetuningSettings from the options, settings file and recipe.
+    """Make FinetuningSettings from options, a settings file and a recipe.
 
     Args:
         options: argparse.Namespace of `parse_arguments`.
@@ -166,9 +166,9 @@ def main(argv=None):
 
 
 def _read(settings, earlier):
-    """Read the examples of the task, TaskData.
+    """Read the examples of the task into a TaskData.
 
-    A resumed run holds out the same examples as before its stop.
+    A resumed run holds out the same examples as before the run was stopped.
 
     Args:
         settings: FinetuningSettings.

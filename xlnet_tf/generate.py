@@ -5,9 +5,10 @@
         --num-beams 4 --output texts.jsonl
 
 The command writes a JSON object for each prompt, in the order of the prompts.
-With `--output`, repeating the command resumes a stopped run. If the output is
-in a bucket, a run that SIGKILL ended starts again at the first prompt. If a
-prompt cannot be read, its object contains `error`, and the exit status is 1.
+With `--output`, repeating the command resumes a stopped run. A run that SIGKILL
+ended starts again at the first prompt if its output is in a bucket. If a prompt
+cannot be read, the prompt's JSON object contains `error`, and the exit status
+is 1.
 """
 
 import contextlib
@@ -84,7 +85,7 @@ def read_prompts(options):
     """Read the prompts from the command line or the input file.
 
     Args:
-        options: object with the attributes of the command line.
+        options: object with the options of the command as attributes.
 
     Returns:
         list of dicts with `prompt`. A dict from a JSON line also has the line's
@@ -126,7 +127,7 @@ def read_prompts(options):
 
 
 def as_line(row, found):
-    """Write a prompt and its texts as one line of JSON.
+    """Format a prompt and its generated texts as one line of JSON.
 
     Args:
         row: dict from `read_prompts`.
@@ -188,7 +189,7 @@ def main(argv=None):
 
 
 def _generator(options, given):
-    """Make the TextGenerator of the command, from its model and settings."""
+    """Make a TextGenerator from the command's model and settings."""
     from xlnet_tf.generation.generator import TextGenerator
     from xlnet_tf.loading import open_model
 
@@ -230,7 +231,7 @@ def _stream(generator, rows):
 
 
 def _tracked(found, rows, options, initial=0):
-    """Yield the results; show progress if no terminal shows the results."""
+    """Yield the results; show a bar if no terminal displays the results."""
     shown = not options.quiet
     if not options.output:
         shown = shown and not sys.stdout.isatty()
@@ -281,18 +282,18 @@ def _write(generator, rows, options):
 def _kept(lines, partial, task):
     """Context that keeps the finished lines in a partial file, for a restart.
 
-    Each line is appended to a local file. A file in a bucket cannot be appended
-    to, so the partial file is written once, when an error or a signal ends the
-    `with` block.
+    Each line is appended to the partial file if this file is local. In a bucket
+    nothing can be appended to a file. There the partial file is written once,
+    when an error or a signal ends the `with` block.
 
     Args:
-        lines: list of str, the lines written so far. This list also receives
-            the new lines.
+        lines: list of str, the lines written so far. New lines are appended to
+            this list.
         partial: path of the partial file, or None for no file.
-        task: str, the first line of the file.
+        task: str, the first line of the partial file, see `_task`.
 
     Yields:
-        function of a str that adds a line.
+        function of a line (str), which adds the line to list and file.
     """
     from data_pipeline.base.files import is_remote
     from data_pipeline.base.files import write_bytes

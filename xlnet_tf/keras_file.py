@@ -100,7 +100,7 @@ def load_keras_file(path):
 def _checked_config(local, path):
     """Check the checksums and sizes of a `.keras` file, and return its config.
 
-    Keras itself would read weights whose checksum is wrong.
+    Without this check Keras would load weights whose checksum is wrong.
     """
     try:
         with zipfile.ZipFile(local) as archive:
@@ -128,11 +128,11 @@ def _checked_config(local, path):
 def _opened_weights(archive, local):
     """Context that opens the file of weights in an archive.
 
-    An uncompressed file is read in place, because zipfile would read all bytes
-    before each requested position.
+    An uncompressed file is read in place. zipfile would first read all bytes
+    that precede the requested position.
 
     Yields:
-        (binary file, its size in bytes, int).
+        (binary file, int): the file of weights and its size in bytes.
     """
     member = archive.getinfo(_WEIGHTS)
     if member.compress_type != zipfile.ZIP_STORED:
@@ -148,11 +148,12 @@ def _opened_weights(archive, local):
 
 
 class _Section(io.RawIOBase):
-    """Binary file that is a part of another file.
+    """Binary file that shows a part of another file as a file of its own.
 
     Args:
-        file: binary file.
-        begin, size: ints, first byte and number of bytes of the part.
+        file: the other file, a binary file.
+        begin, size: ints, position of the part's first byte, and the part's
+            number of bytes.
     """
 
     def __init__(self, file, begin, size):
@@ -183,7 +184,7 @@ class _Section(io.RawIOBase):
 
 
 def _check_members(archive, stored_bytes):
-    """Refuse an archive that is far larger uncompressed than compressed."""
+    """Refuse an archive whose uncompressed size is far above its own size."""
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
         raise zipfile.BadZipFile("two members have the same name")
@@ -194,10 +195,10 @@ def _check_members(archive, stored_bytes):
 
 
 def _num_parameters(objects):
-    """Estimate the number of weights of the objects in a config, int.
+    """Estimate how many weights the objects of a config have, int.
 
     Args:
-        objects: list of (class, dict with the config of the object).
+        objects: list of (class of an object, dict with the object's config).
     """
     counts, widths = [], [0]
     for cls, config in objects:

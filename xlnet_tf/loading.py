@@ -1,8 +1,8 @@
 """Loading of saved models of any format.
 
-`open_model` is the only entry point. It finds the model at a path: the output
-of a run, a directory of any format, or a `.keras` file. It also finds the
-model's tokenizer and the results of the model's run.
+`open_model` is the only entry point. The path may be the output of a run, a
+model's directory in any format, or a `.keras` file. The function finds the
+model, its tokenizer and the results of its run.
 """
 
 import os
@@ -79,11 +79,11 @@ def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
             that `from_preset` accepts. In a run's output the model is
             `model.keras`.
         verify: bool, whether to compare the files of a directory with its
-            `SHA256SUMS`, if it has one. Default True. A `.keras` file has
-            checksums of its own.
+            `SHA256SUMS`, if this file exists. Default True. The checksums in a
+            `.keras` file are always compared.
 
     Returns:
-        A model. For a directory with only a backbone, an XLNetPretrainer.
+        A model. It is an XLNetPretrainer if the directory has only a backbone.
 
     Raises:
         FileNotFoundError: if nothing is at the path.
@@ -110,8 +110,8 @@ class StoredModel:
         path: see `open_model`.
 
     Attributes:
-        path: path of the model's directory or `.keras` file. For the output of
-            a run, the directory is the run's preset.
+        path: path of the model's directory or `.keras` file. If the argument is
+            the output of a run, this is the directory of the run's preset.
         run: path of the model's run, or None for a model that is not in the
             output of a run.
     """
@@ -170,7 +170,8 @@ class StoredModel:
             model: the loaded model.
             given: str or path of a tokenizer, or None (default) for the model's
                 own tokenizer. A SentencePiece file does not record whether text
-                is lower-cased; the model's own tokenizer then decides.
+                is lower-cased. For such a file the model's own tokenizer
+                decides this.
             lowercase: bool, whether to lower-case text, or None (default) for
                 the value in the files.
 
@@ -201,13 +202,13 @@ class StoredModel:
         return tokenizer
 
     def results(self):
-        """Read `results.json` of the model's run, dict or None."""
+        """Read `results.json` of the model's run; None without this file."""
         if self.run is None or not (self.run / RESULTS_FILE).is_file():
             return None
         return read_results(self.run)
 
     def training(self):
-        """Read the settings of the model's run, dict; empty without a run."""
+        """Read the settings of the model's run, or {} without a run."""
         if self.run is None or not (self.run / TRAINING_FILE).is_file():
             return {}
         return read_json(self.run / TRAINING_FILE)
@@ -249,17 +250,17 @@ def _no_tokenizer(path):
 
 
 def class_of_directory(path, verify=True):
-    """Find the class of the model in a directory, from the model's head.
+    """Find the class of a stored model from the heads in its directory.
 
     Args:
         path: path of the directory.
-        verify: bool, whether to compare the files that contain the name of the
-            class with `SHA256SUMS`. Default True.
+        verify: bool, whether to verify the files that name the class, by their
+            digests in `SHA256SUMS`. Default True.
 
     Returns:
-        A task class. For a backbone without a head, XLNetPretrainer, because a
-        backbone has all weights of an XLNetPretrainer except the bias of the
-        head.
+        A task class. It is XLNetPretrainer for a backbone without a head,
+        because the backbone has all weights of an XLNetPretrainer except the
+        bias of the LM head.
 
     Raises:
         ValueError: if the model has several heads or a head of an unknown

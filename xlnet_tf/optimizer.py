@@ -7,7 +7,7 @@ linear warm-up and linear decay of the learning rate.
 COMPATIBILITY: `AdamW` uses these undocumented names of Keras 3:
 `_get_variable_index`, `_use_weight_decay`, `_apply_weight_decay`, `_momentums`,
 `_velocities`, `_clip_gradients`, and, on TensorFlow only,
-`_all_reduce_sum_gradients`. A test checks each name.
+`_all_reduce_sum_gradients`. A test checks that Keras has each name.
 """
 
 import functools
@@ -133,37 +133,36 @@ class AdamW(keras.optimizers.AdamW):
 
     Args:
         learning_rate: float or schedule. A schedule is safer. A float becomes a
-            variable, and loading a saved optimizer replaces its value by the
-            saved value.
+            variable, whose value is replaced when a saved optimizer is loaded.
         weight_decay: float. Default 0.01.
         beta_1, beta_2, epsilon: floats. Defaults 0.9, 0.999 and 1e-6, the
             epsilon of the released code.
         global_clipnorm: float, largest norm of the gradient, or None (default)
             for no clipping.
-        gradients_are_summed: bool, whether the caller has already summed (and
-            clipped) the gradients over the replicas. Default False.
+        gradients_are_summed: bool, whether the caller has already summed the
+            gradients over the replicas (and clipped the sum). Default False.
         layer_decay: float in (0, 1]. The learning rate of each layer is
-            `layer_decay` times the learning rate of the layer above it. The
-            factor of learning rate and weight decay is
-            `layer_decay ** (L - 1 - l)` for layer l of L layers,
-            `layer_decay ** L` for embeddings and shared biases, and 1 for
-            heads. Default 1, for equal rates. The paper uses 0.75 for SQuAD.
+            `layer_decay` times the learning rate of the layer above it.
+            Learning rate and weight decay are multiplied by `layer_decay ** (L
+            - 1 - l)` in layer l of L layers, by `layer_decay ** L` in
+            embeddings and shared biases, and by 1 in heads. Default 1, for
+            equal rates. The paper uses 0.75 for SQuAD.
         layer_decay_on: str. "step" (default) multiplies the learning rate by
-            the factor. "gradient", as in the released code, multiplies the
-            gradient before Adam. Adam divides the gradient by its size, which
-            undoes most of the multiplication. With "gradient", weight decay and
-            embeddings keep the full rate.
+            the factor. "gradient" multiplies the gradient by the factor before
+            Adam uses it, as the released code does. Adam divides the gradient
+            by its size, which undoes most of the multiplication. With
+            "gradient", weight decay has the full learning rate, and embeddings
+            have the factor 1.
         num_layers: int, L, for `layer_decay`. Default: the number of layers
             with trainable variables, which is too small if the top layers are
-            frozen.
-            `compile` of a task sets this number.
+            frozen. `compile` of a task model sets `num_layers`.
         **kwargs: arguments of `keras.optimizers.AdamW`.
 
     Raises:
         ValueError: if `layer_decay` or `layer_decay_on` is out of its range. In
             `build`, if `layer_decay` is below 1 and no variable belongs to a
-            layer. In a step, if a weight is bfloat16 or float16, because Keras'
-            steps of Adam would then be 0.
+            layer. In a step, if a weight is bfloat16 or float16, because these
+            dtypes lose small updates.
 
     Source: `get_train_op` of the released code (`lr_layer_decay_rate`).
     """
@@ -231,7 +230,7 @@ class AdamW(keras.optimizers.AdamW):
             self._numbers = None
 
     def update_step(self, gradient, variable, learning_rate):
-        """Decay a weight at the weight's own rate, then apply the gradient."""
+        """Decay a weight at its own learning rate, then apply the gradient."""
         dtype = keras.backend.standardize_dtype(variable.dtype)
         if dtype in ("bfloat16", "float16"):
             raise ValueError(
@@ -258,9 +257,9 @@ class AdamW(keras.optimizers.AdamW):
     def _fused_step(self, gradient, variable, learning_rate):
         """Update a weight in place by a single TensorFlow operation.
 
-        Keras' own update has ten operations, and each operation passes over all
-        weights. Together the operations take a fifth of the time of a training
-        step on a CPU.
+        Keras' own update has ten operations, and each of them passes over the
+        whole weight. For all weights together they take a fifth of the time of
+        a training step on a CPU.
         """
         import tensorflow as tf
 
@@ -280,7 +279,7 @@ class AdamW(keras.optimizers.AdamW):
         )
 
     def _numbers_of(self, dtype):
-        """Compute Adam's scalars for all weights of one dtype, dict."""
+        """Compute the scalars of Adam's update for weights of one dtype."""
         step = ops.cast(self.iterations + 1, dtype)
         beta1, beta2 = (ops.cast(x, dtype) for x in (self.beta_1, self.beta_2))
         return {
@@ -329,7 +328,7 @@ def _dense(gradient):
 def layer_factors(
     variables, layer_decay, with_embeddings=True, num_layers=None
 ):
-    """Compute the factor of each variable's learning rate, see `AdamW`.
+    """Compute the factors of the variables' learning rates, see `AdamW`.
 
     Args:
         variables: list of variables of a model with an XLNetBackbone.

@@ -4,9 +4,10 @@
         --steps 1000 --batch-size 32
 
 The output directory contains `checkpoints/`, TensorBoard logs, `metrics.jsonl`
-and `training.json`, the settings of the run, which `--training` can read. At
-the end of the run the directory also contains `model.keras`, the tokenizer and
-the preset `preset/`. Repeating the command resumes a stopped run.
+and `training.json`. The option `--training` reads the settings of a run from
+its `training.json`. At the end of the run the directory also contains
+`model.keras`, the tokenizer and the preset `preset/`. Repeating the command
+resumes a stopped run.
 """
 
 import sys
@@ -82,7 +83,7 @@ def parse_arguments(argv=None):
 
 
 def read_settings(options):
-    """Make PretrainingSettings from the options, settings file and recipe.
+    """Make PretrainingSettings from options, a settings file and a recipe.
 
     Args:
         options: argparse.Namespace of `parse_arguments`.
@@ -150,7 +151,7 @@ def main(argv=None):
 
 
 def export(model, tokenizer, directory, sequence_length):
-    """Write the SavedModel of a model; replace an existing SavedModel."""
+    """Write a model as a SavedModel; replace an existing SavedModel."""
     from saved_models.export import export_model
 
     export_model(
