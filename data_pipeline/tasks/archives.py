@@ -37,7 +37,7 @@ _ARCHIVE_ENDINGS = (
 
 
 def open_tree(path):
-    """Open the files at a path.
+    """Open a directory, an archive or a single file as a Tree.
 
     Args:
         path: str or path-like, local or in a bucket (gs://). The path is a
@@ -72,7 +72,8 @@ def open_tree(path):
 def is_archive(path):
     """Whether a file is an archive, bool.
 
-    The suffix decides. For names such as data.tar.old, the content decides.
+    The suffix of the file name decides. For a name such as data.tar.old, the
+    content of the file decides.
 
     Args:
         path: path from `as_path`.
@@ -115,7 +116,7 @@ class Tree:
         return os.path.join(self.path, *name.split("/"))
 
     def bases(self, folder):
-        """List the folders that may have the files of the data set `folder`."""
+        """List the folders that may hold a data set with the name `folder`."""
         if self._archive is None:
             return ["", folder or "data"]
         folders = {
@@ -138,8 +139,8 @@ class Tree:
         """List the names of the files that match a pattern, sorted.
 
         Args:
-            pattern: str, path of a folder without wildcards, then a pattern
-                for the name of the file, such as "data/train-*.csv".
+            pattern: str, such as "data/train-*.csv". The name of the file may
+                contain wildcards, but the path of the folder may not.
         """
         if self._archive is not None:
             return fnmatch.filter(self._names, pattern)
@@ -219,7 +220,7 @@ class Tree:
             raise
 
     def read_texts(self, names):
-        """Yield the name and the text of each file, in an arbitrary order.
+        """Yield the name and the text of each file in `names`, in any order.
 
         Args:
             names: list of str.
@@ -240,8 +241,8 @@ class Tree:
 def _archive(path, version):
     """Make the Tree of an archive.
 
-    The result is cached, because listing the files may decompress the whole
-    archive.
+    The Tree is cached, because listing an archive's files may decompress the
+    whole archive.
     """
     with contextlib.ExitStack() as stack:
         with local_copy(path) as copy:
@@ -269,7 +270,7 @@ def _opened(path, file):
 
 
 def _members(archive):
-    """Return a dict of an archive's file names to ZipInfo or TarInfo."""
+    """Make a dict from an archive's file names to ZipInfo or TarInfo."""
     if isinstance(archive, zipfile.ZipFile):
         # Some Windows programs write backslashes in names.
         files = {x.filename.replace("\\", "/"): x for x in archive.infolist()}
@@ -296,7 +297,7 @@ def _decoded(data, place, first_line=1):
     Args:
         data: bytes.
         place: str, path of the file, for messages.
-        first_line: int, number of the text's first line in its file.
+        first_line: int, number of the file's line with which `data` begins.
 
     Raises:
         ValueError: the bytes are not UTF-8. The message names the row.
@@ -320,7 +321,7 @@ def parse_json(text, place, first_line=1):
     Args:
         text: str.
         place: str, path of the file, for messages.
-        first_line: int, number of the text's first line in its file.
+        first_line: int, number of the file's line with which `text` begins.
 
     Raises:
         ValueError: the text is empty or not valid JSON. The message names the

@@ -1,8 +1,8 @@
 """Assignment of the columns of a table to the roles of a task.
 
 A role, such as "text" or "label", is the use of a column in the task. The user
-gives the column of a role, or the column has a usual name. Otherwise the column
-is guessed if only one column fits.
+gives the column of a role, or a column has a usual name of the role. Without
+such a column, the column of the role is guessed if only one column fits.
 """
 
 import itertools
@@ -35,18 +35,17 @@ FLAGS = {
 
 
 def parse_columns(task, columns):
-    """Parse the argument `columns` of a user.
+    """Parse the argument `columns`, in which a user gives columns of roles.
 
     Args:
         task: TaskSpec.
         columns: str such as "text=review,label=stars", a dict of role to column
             name, or None. A number is the index of a column, from 0.
-            `title+body` joins the texts of two columns. A comma ends a column
-            only if a role and "=" follow, so column names may contain "," and
-            "=".
+            `title+body` joins the texts of two columns. A comma with a role and
+            "=" after it ends a column. So column names may contain "," and "=".
 
     Returns:
-        dict of role to str.
+        dict of role to column, str.
 
     Raises:
         ValueError: the task lacks a role, or the form is not `role=column`.
@@ -72,14 +71,14 @@ def parse_columns(task, columns):
 
 
 class Columns:
-    """Reader of the rows of a table, with the columns of a task's roles.
+    """Reader of a table: from each row, the values for the roles of a task.
 
     The first row is a header if it contains a column name that is usual for the
     task or given by the user, or if its cells are the numbers 0, 1, 2 and so
-    on. A number from the user does not count as a name, because a label in the
-    first row may be the same number. If the user gives all columns by number,
-    the first row is a header only if it has a usual name in each of these
-    columns. A single usual name could also be a text or a label. Without a
+    on. A number that the user gives does not count as a name, because a label
+    in the first row may be the same number. If the user gives all columns by
+    number, a header must have a usual name in each of these columns. A single
+    usual name is not enough, because it could be a text or a label. Without a
     header, indices select the columns.
 
     Args:
@@ -110,10 +109,10 @@ class Columns:
         """Yield the values of each row for the roles of the task.
 
         Yields:
-            tuple of the row number, int, and a dict of each role to its value.
-            A value is a str, or None if the table lacks the column. If the
-            label has several columns, its value lists the names of the columns
-            that have a 1 in this row.
+            tuple of the row number (int) and a dict of role to value. A value
+            is a str, or None if the table lacks the column. If the label has
+            several columns, the value of the label is a list: the names of the
+            columns that have a 1 in this row.
 
         Raises:
             ValueError: a row is broken or too short, or a row of the user's own
@@ -234,7 +233,7 @@ class Columns:
         )
 
     def _is_usual(self, role, part):
-        """Whether the first row has a usual name of a role at `part`, bool."""
+        """Whether cell `part` of the first row is a usual name of `role`."""
         usual = [str(name).casefold() for name in self._task.columns[role]]
         return self._is_number(part) and self._folded[int(part)] in usual
 
@@ -244,8 +243,8 @@ class Columns:
     def _warn_of_names(self):
         """Warn if columns are given by number but the first row has names.
 
-        The first row is still read as an example, because a text may be equal
-        to a name.
+        The first row is still read as an example, because a text may happen to
+        be equal to a column name.
         """
         is_usual = any(self._is_usual(*part) for part in self._parts)
         has_labels = not self._is_test and any(
@@ -268,7 +267,7 @@ class Columns:
         )
 
     def _key(self, role):
-        """Find the columns of a role, tuple of the table's keys, or None."""
+        """Find the columns of a role: a tuple of keys of table rows, or None."""
         candidates = self._task.columns[role]
         if role in self._given:
             names = self._folded if self._has_header else ()
@@ -382,10 +381,10 @@ class Columns:
         return read
 
     def _flag_reader(self, keys):
-        """Make the function that lists the columns of a row that have a 1.
+        """Make the function that lists the label columns with a 1 in a row.
 
-        The columns are the label columns. The function returns None for a row
-        in which all label columns are empty.
+        The function returns None for a row in which all label columns are
+        empty.
         """
         table = self._table
 
@@ -420,7 +419,7 @@ def _parsed(name, names):
 
 
 def _getter(key):
-    """Make the function that joins the texts of a row in some columns."""
+    """Make the function that joins the texts in the columns `key` of a row."""
     get = operator.itemgetter(*key)
     if len(key) == 1:
         return get
@@ -428,7 +427,7 @@ def _getter(key):
 
 
 def _cell_text(value, key, may_be_list=False):
-    """Convert a JSON value to text or a list of texts, or None if missing."""
+    """Convert a JSON value to a text or texts; a missing value becomes None."""
     if may_be_list and isinstance(value, list):
         texts = (_cell_text(x, key) for x in value)
         return [text for text in texts if text is not None]
@@ -444,7 +443,7 @@ def _cell_text(value, key, may_be_list=False):
 
 
 def guess_columns(table, task, given):
-    """Guess the columns that have no usual name and are not given.
+    """Guess the columns of a task that have no usual name and are not given.
 
     Args:
         table: Table.
@@ -476,7 +475,7 @@ def guess_columns(table, task, given):
 
 
 def named_column(table, names):
-    """Find a column of a table by its possible names, str or None.
+    """Find a column of a table that has one of several names, str or None.
 
     Args:
         table: Table.
@@ -494,8 +493,8 @@ def has_columns(table, task, columns):
         table: Table.
         task: TaskSpec.
         columns: dict from `parse_columns`, columns of the earlier table. If
-            they are numbers, the result is False for a table whose columns have
-            usual names.
+            these columns are numbers, the result is False for a table whose
+            columns have usual names.
 
     Returns:
         bool.
@@ -533,7 +532,7 @@ def _needed(task, known):
 
 
 def _known(table, task, given):
-    """Find the columns of known roles, dict of role to column name.
+    """Make a dict of role to column name for the known roles.
 
     A role is known if its column is given or has a usual name.
     """
@@ -548,7 +547,7 @@ def _known(table, task, given):
 
 
 def _texts_by_name(table):
-    """Return the texts of the first rows, dict of column name to list.
+    """Make a dict of column name to the list of texts in the first rows.
 
     The dict is empty if names repeat or rows have different lengths.
     """
@@ -571,7 +570,7 @@ def _shown(value):
 
 
 def _guess(free, needed, kind):
-    """Guess the columns of needed roles, dict of role to column, or None."""
+    """Guess a dict of role to column for the needed roles; None if unclear."""
     guessed = {}
     if "label" in needed:
         label = _label(free, kind)
@@ -593,7 +592,7 @@ def _guess(free, needed, kind):
 
 
 def _label(free, kind):
-    """Guess the names of the label's columns, list, or None."""
+    """Guess a list of the names of the label's columns; None if unclear."""
     fits = {
         "regression": _is_numbers,
         "classification": _is_classes,

@@ -12,7 +12,7 @@ MARKS_DROPPED = (
 class Counted:
     """Counts of the skipped or changed values of a file, for warnings.
 
-    All readers of tasks use this class. So each row either becomes part of an
+    All readers of tasks use this class: each row either becomes part of an
     example or is counted in a warning.
 
     Args:

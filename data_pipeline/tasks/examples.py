@@ -1,7 +1,8 @@
-"""Specifications of fine-tuning tasks, and examples of tasks as text.
+"""Specifications of fine-tuning tasks, and the classes of their examples.
 
-The field `where` of an example is its place in the data for messages, such as
-"train.tsv, row 17". Labels are stored as written in the file.
+The field `where` of an example is shown in messages. It is the place of the
+example in the data, such as "train.tsv, row 17". Labels are stored as they are
+written in the file.
 """
 
 import dataclasses
@@ -52,8 +53,8 @@ class TaskSpec:
             a tuple of several columns, whose texts are joined by a space.
         optional: tuple of roles whose columns a file may lack. The label is
             always optional in a test split.
-        labels: tuple of str, the classes as written in the files, in the order
-            of the logits, or None to read the labels from the data.
+        labels: tuple of str, the classes (as written in the files) in the order
+            of the logits, or None to read the classes from the data.
         metrics: tuple of str, the main metric first.
         sequence_length: int, default number of tokens of a sequence.
         folder: str, name of the published folder, or None for tasks with the
@@ -89,12 +90,12 @@ class TaskSpec:
 
 
 def splits_named(ending):
-    """Return file names such as train.tsv, dict of split to tuple."""
+    """Make a dict of split to a tuple of one file name, such as train.tsv."""
     return {split: (split + ending,) for split in ("train", "dev", "test")}
 
 
 def own_splits(endings):
-    """Return the usual names of a user's own files, dict of split to tuple."""
+    """Make a dict of split to the usual names of a user's own files."""
     names = {
         "train": ("train",),
         "dev": ("dev", "valid", "validation", "val"),
@@ -132,8 +133,8 @@ def has_text(answer):
     """Whether the text of an answer has a visible character, bool.
 
     Blanks, control characters, format characters, and marks without a letter do
-    not count as visible. The tokenizer's cleaning of texts removes these
-    characters, so no predicted answer can consist of them.
+    not count as visible. The tokenizer removes these characters from texts, so
+    no predicted answer can consist of them.
 
     Args:
         answer: str.
@@ -161,7 +162,7 @@ class QuestionExample(typing.NamedTuple):
 
     @property
     def true_answers(self):
-        """Answers with a text, tuple; empty if `is_impossible` is True."""
+        """Tuple of the answers with a text; empty if `is_impossible` is True."""
         if self.is_impossible:
             return ()
         return tuple(one for one in self.answers if has_text(one.text))

@@ -8,7 +8,8 @@ from data_pipeline.tasks.examples import splits_named
 def _glue(name, folder, texts, label, description, **changes):
     """Make the TaskSpec of a GLUE task.
 
-    The files are unquoted .tsv with a header, and test files have no labels.
+    The files are .tsv files without quotes and with a header. Test files have
+    no labels.
     """
     roles = ("text", "text_pair")[: len(texts)]
     settings = {

@@ -47,7 +47,7 @@ def labels_of(task, examples):
 
 
 def check_known(kind, examples, labels):
-    """Refuse examples whose class a model lacks.
+    """Refuse examples with a class that a model lacks.
 
     Args:
         kind: str, kind of a TaskSpec.
@@ -107,7 +107,7 @@ def may_be_no_class(labels):
 
 
 def look_alikes(kind, examples):
-    """Write warnings about classes that are likely spelling variants.
+    """Make warnings about classes that are probably spelling variants.
 
     Spelling variants differ only in case, in blanks, or in the form of a
     character or number. Examples are "pos" and "Pos", "7" and "007", and "café"

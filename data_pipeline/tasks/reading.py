@@ -58,7 +58,7 @@ _HELD_OUT = ("dev", "dev_mismatched")
 
 @dataclasses.dataclass
 class Split:
-    """Split of a task with an open table, which can be read once.
+    """Split of a task, with an open table that can be read once.
 
     Attributes:
         task: TaskSpec.
@@ -181,8 +181,8 @@ def read_texts(path, columns=None):
             column that is not given and has no usual name is guessed.
 
     Returns:
-        tuple of the texts, list of str, and the guessed columns, dict of role
-        to column name.
+        tuple of the texts (list of str) and the guessed columns (dict of role
+        to column name).
 
     Raises:
         FileNotFoundError: `path` does not exist.
@@ -213,7 +213,7 @@ def read_texts(path, columns=None):
 
 
 def _only_table(tree):
-    """Find the single file of a tree, or the only table of an archive."""
+    """Find the name of a tree's single file, or of an archive's only table."""
     if tree.is_file:
         return tree.file
     if as_path(tree.path).is_dir():
@@ -280,9 +280,9 @@ def find_columns(
         task: str or TaskSpec.
         path: see `read_examples`. A single file is read as `split`.
         split: str.
-        columns: see `read_examples`. If a role is not given, the column with a
-            usual name of the role is used. If there is no such column, a column
-            is guessed.
+        columns: see `read_examples`. For a role that is not given, the column
+            with a usual name of the role is used. If there is no such column, a
+            column is guessed.
         run_columns: dict of role to column name, the columns of an earlier run,
             or None. If the split has these columns, they are used for roles
             that `columns` does not give.
@@ -509,7 +509,7 @@ def read_unlabelled(task, path, columns=None, labels=None):
 
 
 def _held_out(task, path, columns, labels):
-    """Read the examples of the dev splits, dict of split to list."""
+    """Read the dev splits to a dict of split to a list of examples."""
     given = parse_columns(task, columns)
     return {
         split: _read(task, path, split, given, labels)
@@ -519,7 +519,7 @@ def _held_out(task, path, columns, labels):
 
 
 def _to_evaluate(task, path, columns, labels):
-    """Read the examples of an evaluation path, dict of split to list."""
+    """Read an evaluation path to a dict of split to a list of examples."""
     given = parse_columns(task, columns)
     if is_file(path):  # a file counts as a dev split
         return {"dev": _read(task, path, "train", given, labels)}

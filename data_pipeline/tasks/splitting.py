@@ -1,9 +1,9 @@
 """Division of examples into training and held-out examples.
 
 Groups of related examples stay together: all questions about a text, all
-documents of a query, all copies of a text, pair or sentence. The questions
-about an article of SQuAD also stay together, unless the held-out share would
-then be far from the requested share.
+documents of a query, and all copies of a text, pair or sentence. The questions
+about an article of SQuAD also stay together if the held-out share can then be
+close to the requested share.
 """
 
 import random
@@ -21,12 +21,12 @@ def hold_out(examples, fraction, seed):
     """Divide examples into training and held-out examples.
 
     For texts with classes, the same share of every class is held out. A class
-    with two or more examples has at least one training example and one held-out
-    example, unless all its examples are copies of one text.
+    with at least two different texts has at least one training example and one
+    held-out example.
 
-    A group is held out only if this brings the held-out share closer to the
-    requested share. Holding out whole articles may miss the requested share by
-    more than half of that share. Then large articles are divided into their
+    A group is held out only if the held-out share then comes closer to the
+    requested share. If holding out whole articles misses the requested share by
+    more than half of that share, large articles are divided into their
     paragraphs. A warning reports a held-out share that still differs from the
     requested share by more than a factor of two.
 
@@ -87,7 +87,7 @@ def hold_out(examples, fraction, seed):
 
 
 def _grouped(examples, indices, key):
-    """Group indices by the key of their examples, list of lists."""
+    """Make lists of indices whose examples have the same key."""
     groups = {}
     for index in indices:
         groups.setdefault(key(examples[index]), []).append(index)
@@ -98,7 +98,7 @@ def _choose(groups, classes, fraction, seed):
     """Choose whole groups to hold out, with the same share of every class.
 
     Args:
-        groups: list of lists of indices.
+        groups: list of lists of indices of examples.
         classes: list of tuple of str, the classes of each example.
         fraction: float, share to hold out.
         seed: int, seed of the choice.
@@ -122,7 +122,7 @@ def _choose(groups, classes, fraction, seed):
     sizes, taken = dict(left), set()
 
     def take(place):
-        """Hold out a group unless a class would lose all training examples."""
+        """Hold out a group if every class then keeps a training example."""
         class_counts = counts[place]
         if place in taken or any(left[x] <= n for x, n in class_counts.items()):
             return
@@ -167,7 +167,7 @@ def _has_class(example):
 
 
 def _classes(example):
-    """Classes of an example, tuple. An example without a class has ("",)."""
+    """Tuple of an example's classes; ("",) for an example without a class."""
     label = example.label
     return (label,) if isinstance(label, str) else label or ("",)
 

@@ -4,9 +4,9 @@ Each row can be read once. The suffix of the file determines the format:
 
 - .tsv or .txt: tabs separate the fields, and quotes are part of the text, as in
   GLUE.
-- .csv: commas separate the fields, or semicolons or tabs if all of the first
-  rows have them. A text with the separator, a quote or a line break must be
-  quoted. Blanks after a separator are ignored.
+- .csv: commas separate the fields, or else semicolons or tabs. The first rows
+  determine the separator. A text with the separator, a quote or a line break
+  must be quoted. Blanks after a separator are ignored.
 - .jsonl, .json, .jsonlines or .ndjson: one object per line, or a list of
   objects.
 - .parquet, .arrow, .feather, or the state.json of a data set that Hugging
@@ -58,8 +58,8 @@ class Table:
 
     Args:
         place: str, path of the table, for messages.
-        rows: iterable of tuples (number, cells): the number of the row, int,
-            and its cells, a list of str or a dict of column names to values.
+        rows: iterable of tuples (number, cells): the number of the row (int)
+            and its cells (a list of str or a dict of column names to values).
         names: list of str, the keys of all dicts, or None (default) if the
             first dict has all keys.
         counted: Counted to which the iterable `rows` adds faults, or None
@@ -97,7 +97,7 @@ class Table:
     def head(self, count):
         """Return the cells of the first rows, at most `count` rows.
 
-        A later iteration over the table also yields these rows.
+        The rows stay in the table for a later iteration.
         """
         missing = count - len(self._head)
         self._head += itertools.islice(self._rows, max(0, missing))
@@ -223,7 +223,7 @@ def _text_rows(tree, name, kind, is_published, counted):
         counted: Counted.
 
     Yields:
-        tuple of row number, int, and cells, list of str.
+        tuple of row number (int) and cells (list of str).
     """
     with tree.open_text(name, newline="\n" if kind == "tsv" else "") as file:
         lines = without_marks(file, counted)
@@ -260,7 +260,7 @@ def _tsv_rows(lines, counted=None):
 
 
 def _csv_rows(lines, place, separator, before=0):
-    """Read the rows of a CSV file after its first `before` lines.
+    """Read the rows in `lines`, which follow `before` lines of a CSV file.
 
     If the separator is None, the first rows determine the separator.
     """
@@ -299,7 +299,7 @@ def _separator(lines):
         lines: iterator of str.
 
     Returns:
-        tuple of the separator, str, and an iterator of all lines.
+        tuple of the separator (str) and an iterator of all lines.
     """
     *copies, lines = itertools.tee(lines, len(_SEPARATORS) + 1)
     for separator, copy in zip(_SEPARATORS, copies, strict=True):

@@ -34,7 +34,7 @@ class TaskData:
     seed: int = 0
 
     def held_out(self):
-        """Evaluation splits, list of tuple of name and examples."""
+        """List of the evaluation splits, as tuples of name and examples."""
         return list(self.evaluation.items())
 
     def title(self):
@@ -48,7 +48,7 @@ class TaskData:
         return ", ".join(parts)
 
     def notes(self):
-        """Lines for the user about guessed columns and examples per class."""
+        """List of lines for the user: guessed columns, examples per class."""
         lines = []
         if self.guessed:
             classes = None if self.labels is None else _number(self.labels)
@@ -69,7 +69,7 @@ class TaskData:
         return lines
 
     def _sizes(self):
-        """Count the training examples per class; empty without classes."""
+        """Counter of the training examples per class; empty without classes."""
         sizes = collections.Counter(dict.fromkeys(self.labels or (), 0))
         if self.task.kind == "multi_label":
             sizes.update(name for x in self.train for name in x.label)

@@ -25,7 +25,7 @@ _RETRIES = 4
 
 
 def check_has(task):
-    """Refuse a task that TensorFlow Datasets lacks, without reading data.
+    """Refuse a task that TensorFlow Datasets lacks; read no data.
 
     Args:
         task: str or TaskSpec.
@@ -81,7 +81,7 @@ def read_by_name(task, split="train"):
 
 
 def _rows(task, name, split):
-    """Read the rows of a split, list of dict of Python values."""
+    """Read the rows of a split: a list of dicts of Python values."""
     try:
         import tensorflow_datasets as tfds
         from tensorflow_datasets.core.download import downloader

@@ -11,12 +11,12 @@ _DREAM_LAYOUT = (
 
 
 def read_race(split):
-    """Read the questions of RACE's articles below a folder, sorted by file.
+    """Read the questions about RACE's articles below a folder, sorted by path.
 
     Args:
-        split: reading.Split. Its folder has a folder for each group ("middle",
-            "high") with .txt files. Each file has one article in JSON. In a
-            test split, answers may be missing.
+        split: reading.Split. The folder of the split has a folder for each
+            group ("middle", "high") with .txt files. Each file has one article
+            in JSON. In a test split, answers may be missing.
 
     Returns:
         list of ChoiceExample with the id "ARTICLE/NUMBER".
@@ -68,9 +68,10 @@ def read_race(split):
 
 
 def read_dream(split):
-    """Read the questions of a DREAM file about dialogues.
+    """Read the questions about dialogues from a DREAM file.
 
-    The context of a question is the dialogue, one line per speaker's turn.
+    The context of a question is a dialogue, with one line for each turn of a
+    speaker.
 
     Args:
         split: reading.Split. In a test split, answers may be missing.

@@ -39,14 +39,14 @@ def read_examples(split):
     Tabs separate fields; in lines without a tab, blanks separate fields.
     `-DOCSTART-` lines are skipped. Comments are skipped and counted. A comment
     is a line such as "# sent_id = 1" or "#begin document", or a line that
-    begins with "#" and has no tag. A word may also begin with "#". Tags stay
-    unchanged, except that IOB1 becomes BIO if `task.converts_tags` is True. In
+    begins with "#" and has no tag. A tagged word such as "#xlnet" is no
+    comment. If `task.converts_tags` is True, IOB1 tags are converted to BIO. In
     a test split, a file whose first line is a single word is read without tags.
 
     Args:
-        split: reading.Split of a task whose reader is "conll". Its columns are
-            the indices of the "words" and the "tags", from 0. -1 is the last
-            column.
+        split: reading.Split of a task whose reader is "conll". The columns of
+            the split are the indices of the "words" and the "tags" (from 0; -1
+            is the last column).
 
     Returns:
         list of TokensExample.
@@ -90,7 +90,7 @@ def read_examples(split):
 
 
 class _Lines:
-    """Lines of a file with their fields, without comments.
+    """Lines of a CoNLL file with the fields of each line, without comments.
 
     Args:
         file: iterable of str.
@@ -152,7 +152,7 @@ class _Lines:
             yield number, line, fields
 
     def _usual(self):
-        """Shape of nearly all lines with words, see `_shape`, or None."""
+        """Shape of nearly all lines with words (see `_shape`), or None."""
         for shape, count in self._shapes.most_common(1):
             if count >= _NEARLY_ALL * self._shapes.total():
                 return shape
@@ -178,7 +178,7 @@ class _Lines:
 
         Args:
             place: str, path of the file, for messages.
-            column: int, index of the column.
+            column: int, index of the word column.
         """
         (shape, _), *_ = self._shapes.most_common(1) or [((False, 0), 0)]
         sentences = [[]]
@@ -220,7 +220,8 @@ def _why_no_words(sentences):
     """Reason why the values of a column cannot be words, str or None.
 
     Args:
-        sentences: list of lists of str, the values per sentence.
+        sentences: list of lists of str, the values of the column in each
+            sentence.
     """
     values = [value for sentence in sentences for value in sentence]
     pairs = [pair for x in sentences for pair in itertools.pairwise(x)]
@@ -263,8 +264,8 @@ def _warn_of_one_sentence(examples, place):
 def convert_iob1(tags):
     """Convert IOB1 tags to BIO; BIO tags stay unchanged.
 
-    In IOB1, an entity begins with B- only if it directly follows an entity of
-    the same type.
+    In IOB1, the first tag of an entity is B- if the entity directly follows an
+    entity of the same type. Otherwise the first tag is I-.
 
     Args:
         tags: list of str.

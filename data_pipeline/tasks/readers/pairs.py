@@ -84,7 +84,7 @@ def open_lines(tree, name, task, columns, is_test):
 
 
 def _parallel_rows(tree, files, counted):
-    """Yield the row number and the texts of each line of parallel files.
+    """Yield each line of parallel files: the row number and a dict of texts.
 
     Args:
         tree: archives.Tree.
@@ -121,9 +121,10 @@ def _endings(task, columns):
 
 
 def _existing(tree, stem, endings):
-    """Find the first existing file with one of the suffixes, str or None.
+    """Find the name of the first existing file with one of the suffixes.
 
-    The file may be compressed and have a further suffix such as .gz.
+    The result is None if there is no such file. The file may be compressed. The
+    name then has a further suffix such as .gz.
     """
     for ending, compressed in itertools.product(endings, ("", *COMPRESSED)):
         name = f"{stem}.{ending}{compressed}"
@@ -135,7 +136,8 @@ def _existing(tree, stem, endings):
 def read_examples(split):
     """Read the source and target texts of a table or of parallel files.
 
-    Pairs with an empty text are skipped with a warning, except in test splits.
+    Test splits keep pairs with an empty text. In the other splits, such pairs
+    are skipped with a warning.
 
     Args:
         split: reading.Split of a task whose reader is "pairs". In a test split,
@@ -163,12 +165,12 @@ def read_examples(split):
 def read_emails(split):
     """Read AESLC's e-mails, with bodies as sources and subjects as targets.
 
-    The e-mails are sorted by file name. Further subjects, which annotators
-    wrote, are skipped.
+    The e-mails are sorted by file name. Further subjects of an e-mail, which
+    annotators wrote, are skipped.
 
     Args:
-        split: reading.Split. Its folder has one .subject file per e-mail. In a
-            test split, subjects may be missing.
+        split: reading.Split. The folder of the split has one .subject file per
+            e-mail. In a test split, subjects may be missing.
 
     Returns:
         list of PairExample. The id is the name of the file.
@@ -206,7 +208,7 @@ _KIND = "sequence_to_sequence"
 
 
 def _multi30k(source, target):
-    """Make the TaskSpec of a translation direction of Multi30k, task 1."""
+    """Make the TaskSpec of a translation direction (Multi30k, task 1)."""
     names = {"en": "English", "de": "German", "fr": "French"}
     return TaskSpec(
         name=f"multi30k-{source}-{target}",

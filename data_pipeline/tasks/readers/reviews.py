@@ -1,4 +1,4 @@
-"""Specifications of published sets of texts, and reader of IMDB's folders."""
+"""Specifications of topic and review tasks, and reader of IMDB's folders."""
 
 import posixpath
 import re
@@ -12,10 +12,10 @@ _DIGITS = re.compile(r"(\d+)")
 def read_examples(split):
     """Read the reviews of a split, ordered by label, then by file name.
 
-    Numbers in file names are ordered by value. Files in folders whose names are
-    not labels and files that are not .txt are skipped. A warning counts the
-    skipped files, except the files beside the folders and the files in IMDB's
-    folder "unsup".
+    Numbers in file names are ordered by value. A file is skipped if it is not a
+    .txt file, or if the name of its folder is not a label. A warning counts the
+    skipped files. The count excludes the files beside the folders of the
+    labels, and the files in IMDB's folder "unsup".
 
     Args:
         split: reading.Split of a task whose labels are the names of folders.

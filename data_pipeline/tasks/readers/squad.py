@@ -26,9 +26,9 @@ def read_examples(split):
 
     An answer is skipped if its text is null or has only blanks. A question of
     SQuAD 2.0 counts as impossible if all its answers are skipped. In the flat
-    format, such a question also counts as impossible if it has no answers. If
-    the text of an answer is not at its `answer_start`, the answer is kept
-    unchanged. Warnings count the skipped and the misplaced answers.
+    format, a question of SQuAD 2.0 without answers counts as impossible. An
+    answer whose text is not at `answer_start` in the context is kept unchanged.
+    Warnings count the skipped and the misplaced answers.
 
     Args:
         split: reading.Split of a task whose reader is "squad". In a test split,
@@ -84,7 +84,7 @@ def _wrong(error):
 
 
 def _parsed(text, split):
-    """Parse the articles of a file.
+    """Parse the text of a file to a list of articles.
 
     Each question in the flat format becomes an article of its own.
     """
@@ -137,11 +137,12 @@ def _article(row, number, split):
 
 
 def _answers(question):
-    """List the answers of a question, list of dict, or None.
+    """Convert a question's answers to a list of dict; None without answers.
 
     Each dict has the keys `text` and `answer_start`. In the file, `answers` is
-    a list of these dicts, one such dict, or, if `datasets` wrote the file, a
-    dict of two lists. A question may have `answer` instead of `answers`.
+    a list of such dicts, one such dict, or (if `datasets` wrote the file) a
+    dict of two lists. A question may have the key `answer` instead of
+    `answers`.
     """
     answers = question.get("answers", question.get("answer"))
     if isinstance(answers, str):

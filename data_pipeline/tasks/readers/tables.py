@@ -68,7 +68,7 @@ def _with_class_names(examples, rows, split):
 
     Args:
         examples: list of TextExample, with the labels as in the file.
-        rows: list of int, the row of each example.
+        rows: list of int, the row number of each example.
         split: reading.Split.
     """
     classes, counted = ClassNames(split.known), split.counted
@@ -120,7 +120,7 @@ def _with_class_names(examples, rows, split):
 
 
 def _names(example):
-    """List the classes of an example, list of str; empty without a label."""
+    """Return a list of the classes of an example; empty without a label."""
     label = example.label
     if isinstance(label, str):
         return [label]
@@ -128,7 +128,7 @@ def _names(example):
 
 
 def read_ranking(split):
-    """Read the pairs of query and document of a table.
+    """Read the pairs of a query and a document from a table.
 
     Queries without ids are numbered in the order of first appearance. Documents
     without ids are numbered by their rows, from 0.
@@ -254,8 +254,8 @@ def _classes(label, separator, known):
     """Divide a label into its classes, tuple of str in alphabetical order.
 
     Args:
-        label: list of str; a str with one known class or with several classes
-            and separators; or None, which is returned unchanged.
+        label: list of str, or str (one known class, or classes with separators
+            between them), or None, which is returned unchanged.
         separator: str.
         known: tuple of str, classes of the training examples.
     """
