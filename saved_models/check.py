@@ -1,8 +1,9 @@
-"""Comparison of an export's answers with its model's: `export --check FILE`.
+"""Comparison of an export with its model, for `export --check FILE`.
 
 The export and the Keras model compute answers for the same texts or examples.
 
-Shapes: T tokens of a text, P masked tokens, V vocabulary, D model dim.
+Shapes: T tokens of a text, P masked tokens, V pieces of the vocabulary, D width
+of the model.
 """
 
 import numpy as np
@@ -62,7 +63,7 @@ _OUTPUTS = {
 
 
 def read_file(model, stored, file, columns=None):
-    """Read the texts or examples of a check.
+    """Read the texts or examples with which an export is checked.
 
     Args:
         model: the model that was exported.
@@ -76,8 +77,8 @@ def read_file(model, stored, file, columns=None):
             given and has no usual name is guessed, and a note is printed.
 
     Returns:
-        (task, examples): TaskSpec and list of examples. For a model without a
-        task, None and list of str.
+        (task, examples): a TaskSpec and a list of examples. For a model without
+        a task, `task` is None and `examples` is a list of str.
 
     Raises:
         FileNotFoundError: if the file does not exist.
@@ -130,8 +131,9 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
 
     Floats may differ by the value in `TOLERANCES` for the precision of the
     export. An export that keeps the model's dtype has the model's precision.
-    Outputs of other types, such as texts, must be equal in float32, except for
-    ties. In lower precisions, their differences are counted but allowed.
+    Other outputs, such as texts, must be equal in float32; a small share may
+    differ because of ties. In lower precisions, all differences in these
+    outputs are counted but allowed.
 
     Args:
         model: the model. The function sets the export's preprocessor and
@@ -143,12 +145,12 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
         progress: bool, whether to show progress. Default False.
 
     Returns:
-        dict from the name of an output to (str, bool): the largest difference,
-        and whether the difference is allowed.
+        dict from the name of an output to (str, bool): a description of the
+        differences, and whether these differences are allowed.
 
     Raises:
-        ValueError: if the export refuses an example, encodes a text as other
-            tokens than the model, or draws answers at random.
+        ValueError: if the export refuses an example, draws answers at random,
+            or encodes a text differently from the tokenizer.
     """
     settings = settings.for_model(model)
     if task is None:
@@ -177,7 +179,7 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
 
 
 def _difference(pairs, precision):
-    """Compare the values of an output, (str, bool); see `check`."""
+    """Describe an output's differences: the (str, bool) of `check`."""
     if pairs[0][0].dtype.kind == "f":
         # NaN stays NaN, and is not allowed.
         apart = np.max([np.max(np.abs(x - y), initial=0) for x, y in pairs])
@@ -193,7 +195,7 @@ def _difference(pairs, precision):
 
 
 def _of_task(model, tokenizer, settings, task, examples, progress):
-    """Compute a task model's answers: dicts from export output to value."""
+    """Compute the Keras model's answers: a dict of outputs per example."""
     from saved_models.signatures.base import preprocessor_for
     from xlnet_tf.training.evaluation import answer_examples
 
@@ -230,7 +232,7 @@ def _of_task(model, tokenizer, settings, task, examples, progress):
 
 
 def _of_export(export, task, examples, progress):
-    """Compute the answers of a task's export, list of dicts of outputs."""
+    """Compute the export's answers: a dict of outputs for each example."""
     from saved_models.signatures.tokens import count_words
 
     rows = []
@@ -274,7 +276,7 @@ def _of_export(export, task, examples, progress):
 
 
 def _asked(export, rows, signature, places=None):
-    """Yield answers of `ask_rows`; raise ValueError for a refused row."""
+    """Yield the export's answers; raise ValueError for a refused row."""
     for answer in ask_rows(export, rows, signature, _BATCH_SIZE, places):
         if isinstance(answer, ValueError):
             raise answer
@@ -282,10 +284,11 @@ def _asked(export, rows, signature, places=None):
 
 
 def _of_texts(model, tokenizer, length, export, texts, progress):
-    """Compute the answers of model and export to texts, two lists of dicts.
+    """Compute the answers of the model and of the export: two lists of dicts.
 
-    Each dict has `embeddings` [T, D]. For a pretrained model, it also has the
-    `log_probabilities` [P, V] of masked tokens, and `best_tokens` [P].
+    Each dict belongs to one text and has `embeddings` [T, D]. For a pretrained
+    model, the dict also has `log_probabilities` [P, V] and `best_tokens` [P]
+    of the masked tokens.
     """
     layout = LAYOUTS[model.config.layout]
     before, behind = [], [SEP_ID, CLS_ID]
@@ -333,8 +336,8 @@ def _in_keras(model, features, hidden):
     Args:
         model: a backbone or a pretrained model.
         features: dict of int32 arrays [1, T].
-        hidden: int32 array [P], positions of the masked tokens. Each token is
-            predicted from the rest of the text.
+        hidden: int32 array [P], positions of the masked tokens. These tokens
+            are predicted from the other tokens of the text.
 
     Returns:
         dict of float32 arrays.

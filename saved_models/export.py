@@ -95,7 +95,7 @@ def export_model(
         ValueError: if the version is not a number, the tokenizer does not fit
             the model, or a setting is out of range.
         FileExistsError: if the version exists.
-        RuntimeError: if the second process, with TensorFlow, fails.
+        RuntimeError: if the second process, which runs TensorFlow, fails.
 
     Example:
 
@@ -149,14 +149,14 @@ def _write(model, tokenizer, place, overwrite, source, settings):
 
 
 def _without_objective(model):
-    """Return the backbone of a pretrained model; other models unchanged."""
+    """Return a pretrained model's backbone; return other models unchanged."""
     from xlnet_tf.objectives.pretrainer import XLNetPretrainer
 
     return model.backbone if isinstance(model, XLNetPretrainer) else model
 
 
 def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
-    """Write an export in a process on TensorFlow; see `export_model`."""
+    """Write an export in a new process with TensorFlow; see `export_model`."""
     with tempfile.TemporaryDirectory() as preset:
         model.save_to_preset(preset, tokenizer=tokenizer)
         request = {
@@ -191,13 +191,13 @@ def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
 
 
 def _on_tensorflow():
-    """Make the environment variables of `_export_elsewhere`'s process."""
+    """Make the environment variables of a process with Keras on TensorFlow."""
     hidden = {"CUDA_VISIBLE_DEVICES": ""}  # JAX uses all GPU memory
     return {**os.environ, **hidden, "KERAS_BACKEND": "tensorflow"}
 
 
 def export_preset(request):
-    """Export a model for `_export_elsewhere`, in the new process.
+    """Export a preset in the process that `_export_elsewhere` starts.
 
     Args:
         request: dict of `preset` (the directory of the model), `model` (the
@@ -260,7 +260,8 @@ def load_model(path):
             file.
 
     Returns:
-        (model whose class has signatures, StoredModel).
+        (model, StoredModel): a model whose class has signatures, and the
+        source of the model.
 
     Raises:
         FileNotFoundError: if the path does not exist.
@@ -281,8 +282,8 @@ def load_model(path):
 def _window_stride(source, model, sequence_length):
     """Find the `window_stride` of the run that trained a model, or None.
 
-    A run that averages over the windows of long texts has a stride. If the
-    stride is too long for `sequence_length`, the result is half of
+    A run has a stride if it averages the outputs of a long text's windows. If
+    this stride is too long for `sequence_length`, the result is half of
     `sequence_length`.
     """
     from saved_models.model_card import training_facts

@@ -17,8 +17,9 @@ def load(
     """Load an export into this process.
 
     Args:
-        directory: str or path: NAME/VERSION, or NAME for the largest version.
-            The path is local, gs:// or any other URL that fsspec supports.
+        directory: str or path, NAME/VERSION, or NAME for the largest version of
+            the export. The path is local, gs:// or any other URL that fsspec
+            supports.
         verify: bool, whether to compare the files with the export's
             `SHA256SUMS`. Default True.
         trust: bool, whether to allow all operations in a SavedModel, which is a
@@ -31,8 +32,9 @@ def load(
 
     Raises:
         FileNotFoundError: if the directory has no export.
-        ValueError: if the export is damaged, has another version of the format
-            or operations that are not allowed, or cannot be loaded.
+        ValueError: if the export is damaged, is in another version of the
+            export format, has operations that are not allowed, or cannot be
+            loaded.
 
     Example:
 

@@ -1,7 +1,7 @@
 """Model card and settings file of an export.
 
-`assets.extra/model_card.json` describes the model, its training and, for each
-signature, the inputs, the outputs and an example request.
+`assets.extra/model_card.json` describes the model and the training. For each
+signature, the card lists the inputs, the outputs and an example request.
 `assets.extra/settings.json` contains only the settings, for the option
 `--settings` of another export.
 """
@@ -78,11 +78,11 @@ def training_facts(source):
     Returns:
         dict with `run` (run.json), `last` (the last line about training in
         metrics.jsonl) and `last_evaluation` (the last line about an
-        evaluation). Missing lines are left out. None if `source` is not in a
-        run.
+        evaluation). If metrics.jsonl has no such line, the key is missing. The
+        result is None if `source` is not in a run.
 
     Raises:
-        ValueError: if run.json was changed, or has another version of the
+        ValueError: if run.json was changed, or is in another version of its
             format.
     """
     from xlnet_tf.loading import open_model

@@ -5,7 +5,7 @@
 `model.xml` and `model.bin` contain the network, which computes the outputs from
 token ids and also runs in OpenVINO Model Server. The export also contains the
 files of a preset without weights. From these files, `load` makes the signatures
-for raw text, which pass their features to OpenVINO.
+for raw text. These signatures encode texts and pass the ids to OpenVINO.
 
 Shapes: R sequences, T tokens.
 """
@@ -66,13 +66,13 @@ def write(module, model, tokenizer, directory):
 
 
 def _name(ports, tensors):
-    """Name the inputs or outputs of a network by the sorted keys of a dict."""
+    """Name a network's inputs or outputs after the sorted keys of a dict."""
     for port, name in zip(ports, sorted(tensors), strict=True):
         port.get_tensor().set_names({name})
 
 
 def load_network(directory):
-    """Load an export of OpenVINO.
+    """Load an export for OpenVINO.
 
     Args:
         directory: path of a version of the export.
@@ -101,7 +101,7 @@ def load_network(directory):
 
 
 class Network:
-    """Model that OpenVINO computes; a replacement for `ServedModel`.
+    """Model that OpenVINO computes, with the interface of `ServedModel`.
 
     Args:
         model: a backbone or a task; its weights are not used.

@@ -10,8 +10,8 @@
     python -m saved_models.predict --url grpc://HOST:8500 --name demo ...
 
 The command prints a JSON object for each row, with the row's inputs and
-outputs. An output replaces an input of the same name. A refused row has an
-`error`, and the exit status is then 1.
+outputs. An output replaces an input of the same name. The object of a refused
+row has the key `error`. The exit status is 1 if a row is refused.
 """
 
 import math
@@ -170,7 +170,7 @@ def parse_arguments(argv=None):
 
 
 def _read_rows(arguments):
-    """Read the rows and the place of each row, two lists."""
+    """Read the rows: a list of rows and a list of the rows' places."""
     texts = list(arguments.text)
     if arguments.inputs and (texts or arguments.file):
         raise ValueError("give either --inputs, or --text and --file.")
@@ -211,7 +211,7 @@ def _why_nothing(arguments):
 
 
 def _headers(given):
-    """Parse the headers of the requests, dict of str to str."""
+    """Parse the values of `--header`: dict from header name to header value."""
     lines = []
     for text in given:
         is_file = text.startswith("@")

@@ -22,26 +22,26 @@ class ExportSettings(settings.Settings):
         sequence_length: int, maximum number of tokens of a text, with [SEP] and
             [CLS]; longer texts are truncated at the end. Default None:
             `for_model` chooses the largest of `seq_length_buckets`. Without
-            buckets the length is the task preprocessor's, or 512 without a
-            preprocessor.
+            buckets, `for_model` chooses the length of the task's preprocessor,
+            or 512 if there is no preprocessor.
         stride: int, number of tokens between the starts of successive windows
             of a context. Only for question answering. Default None: as in
             fine-tuning.
-        max_question_length: int, maximum number of tokens of a question; for
-            multiple choice, of a question with an option. Default None: as in
+        max_question_length: int, maximum number of tokens of a question. For
+            multiple choice, this number includes an option. Default None: as in
             fine-tuning.
         window_stride: int, number of tokens between the starts of successive
             windows of a long text; the outputs of the windows are averaged.
             Only for classifiers and regressors of texts. Default None: a long
             text is truncated at the end.
-        num_candidates: int, number of tokens for each blank, or of answers for
-            each question. Default 5.
+        num_candidates: int, number of suggested tokens for each blank, or of
+            answers to each question. Default 5.
         runtime: "tensorflow" (default) writes a SavedModel. "openvino" writes a
-            network for OpenVINO, for tasks and embeddings, without the
-            signatures of long documents.
+            network for OpenVINO. OpenVINO supports tasks and embeddings, but
+            not the signatures of long documents.
         precision: "float32" (default) keeps the model's own dtype. "bfloat16"
             applies to weights and activations. "int8" stores kernels and
-            embeddings in 8 bits and computes in the model's own dtype, which
+            embeddings in 8 bits and computes in the model's own dtype. int8
             saves disk space but no memory.
         seq_length_buckets: tuple of int, increasing. A batch is padded to the
             smallest bucket that fits, so that the model is traced only for
@@ -56,15 +56,15 @@ class ExportSettings(settings.Settings):
             of windows. Default 524,288.
         max_request_windows: int, maximum number of windows of long texts in a
             request. Default 8192.
-        jit_compile: bool, whether XLA compiles the model. If so, the numbers of
-            rows and blanks are padded to powers of two. Default False.
-        memory_length: int, M, number of a document's states that
-            `document_segment` returns. 0: the export does not have this
-            signature. Default None: the model's `memory_length`, or
-            `sequence_length` if the model has no memory.
-        generation: GenerationSettings, or a dict of some fields, for the
-            signature `generate` of pretrained models. Default None: the export
-            does not have this signature.
+        jit_compile: bool, whether XLA compiles the model. With XLA, the numbers
+            of rows and blanks are padded to powers of two. Default False.
+        memory_length: int, M, number of tokens whose hidden states the
+            signature `document_segment` returns as memory. 0: the export does
+            not have this signature. Default None: the model's `memory_length`,
+            or `sequence_length` if the model has no memory.
+        generation: GenerationSettings or a dict of some of their fields, for
+            the signature `generate` of pretrained models. Default None: the
+            export does not have this signature.
 
     Raises:
         TypeError: if a value is of the wrong kind.
@@ -182,7 +182,7 @@ class ExportSettings(settings.Settings):
             )
 
     def for_model(self, model):
-        """Fill in a missing `sequence_length` from a model.
+        """Fill in `sequence_length` from a model if the length is missing.
 
         Args:
             model: a backbone or a task.
@@ -219,7 +219,7 @@ class ExportSettings(settings.Settings):
         return "float32" if self.runtime == "openvino" else self.precision
 
     def memory_of(self, config):
-        """Number of states that `document_segment` returns, M.
+        """Number of tokens in the memory that `document_segment` returns, M.
 
         Args:
             config: XLNetConfig or BertConfig of the model.

@@ -1,7 +1,7 @@
-"""Version directories of an export, NAME/1, NAME/2; servers load the largest.
+"""Directories of the versions of an export: NAME/1, NAME/2 and so on.
 
-A version is written to a temporary directory, which is renamed when it is
-complete.
+Servers load the largest version. A version is written to a temporary directory,
+which is renamed when it is complete.
 """
 
 from data_pipeline.base.files import as_path
@@ -26,7 +26,7 @@ def is_version(path):
 
 
 def check(directory, overwrite=True):
-    """Refuse directories to which no new version can be written.
+    """Refuse a directory to which no new version can be written.
 
     Args:
         directory: path.
@@ -63,7 +63,7 @@ def taken(directory):
 
 
 def next_version(directory):
-    """Path of the next version; `directory` if it ends in a version.
+    """Path of the next version; a path that ends in a version stays the same.
 
     Args:
         directory: str or path.
@@ -81,7 +81,7 @@ def next_version(directory):
 
 
 def latest_version(directory):
-    """Find the export in a directory: the directory, or its largest version.
+    """Find the path of an export: `directory`, or the largest version inside.
 
     Args:
         directory: str or path.
@@ -117,16 +117,16 @@ def _is_export(path):
 
 
 def check_format(directory):
-    """Refuse an export with another version of the export format.
+    """Refuse an export in another format than version `EXPORT_VERSION`.
 
-    A SavedModel without a model card, from another program, is not refused.
+    A SavedModel without a model card comes from another program and is allowed.
 
     Args:
         directory: path of the SavedModel.
 
     Raises:
-        ValueError: if the model card has another version, or is not a JSON
-            object.
+        ValueError: if the format's version in the model card differs from
+            `EXPORT_VERSION`, or the card is not a JSON object.
     """
     file = directory / CARD_FILE
     if file.is_file():

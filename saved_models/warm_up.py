@@ -1,9 +1,9 @@
 """Warm-up requests, which a server runs before it accepts requests.
 
 `assets.extra/tf_serving_warmup_requests` is a TFRecord file of PredictionLog
-messages (tensorflow_serving/apis/prediction_log.proto). The few fields around
-the tensors are encoded here, because tensorflow-serving-api is an optional
-dependency. That package would write the same bytes.
+messages (tensorflow_serving/apis/prediction_log.proto). This module encodes the
+few fields around the tensors itself, because tensorflow-serving-api is an
+optional dependency. The package tensorflow-serving-api writes the same bytes.
 """
 
 import numpy as np
@@ -32,7 +32,8 @@ def write_requests(directory, name, signatures):
         signatures: dict from name to Signature.
 
     Raises:
-        ValueError: if the examples are more requests than a server reads.
+        ValueError: if there are more examples than the requests that a server
+            reads.
     """
     requests = [
         prediction_log(name, signature_name, example)
@@ -74,7 +75,7 @@ def prediction_log(name, signature_name, inputs):
 
 
 def tensor_proto(array):
-    """Make a TensorProto; an array of zeros is stored as one value.
+    """Make a TensorProto, which stores an array of zeros as one value.
 
     Args:
         array: NumPy array.

@@ -44,7 +44,7 @@ def connect(
     headers: dict[str, str] | None = None,
     max_reply_bytes: int = _MAX_REPLY_BYTES,
 ) -> "Client":
-    """Make a client of a model server; it connects with the first request.
+    """Make a client of a model server; the first request opens a connection.
 
     Args:
         url: str, "http://HOST:8501/v1/models/NAME" for REST, optionally with
@@ -56,9 +56,9 @@ def connect(
             connections or reports that it is unavailable. Default None: retry
             until `timeout`.
         ca_file: str or path of a PEM file with the certificates of trusted
-            authorities. Default None: the system's certificates; for grpcs://,
-            gRPC's own.
-        headers: dict of str to str, headers of each request (with gRPC, its
+            authorities. Default None: for https:// the system's certificates,
+            for grpcs:// the certificates that gRPC contains.
+        headers: dict of str to str, headers of each request (in gRPC:
             metadata), such as {"authorization": "Bearer ..."}. Default None.
         max_reply_bytes: int, maximum size of a reply. Default 256 MiB.
 
@@ -66,9 +66,9 @@ def connect(
         Client.
 
     Raises:
-        ValueError: if the URL, or an argument for this URL, is invalid.
+        ValueError: if the URL is invalid, or an argument does not fit the URL.
         FileNotFoundError: if `ca_file` does not exist.
-        RuntimeError: if gRPC's tensorflow-serving-api is not installed.
+        RuntimeError: if gRPC is used without tensorflow-serving-api installed.
 
     Example:
 
@@ -116,7 +116,7 @@ class Client:
     """Client of one model on a server, made by `connect`.
 
     Args:
-        transport: object with `predict`, `signatures` and `close`.
+        transport: GrpcTransport or RestTransport.
         timeout: float, see `connect`.
         retries: int or None, see `connect`.
     """
@@ -138,7 +138,7 @@ class Client:
         self._transport.close()
 
     def signatures(self) -> dict:
-        """Request the names, dtypes and shapes of inputs and outputs.
+        """Request the inputs and outputs of all signatures from the server.
 
         Returns:
             dict from signature name to (inputs, outputs). Both are dicts from
@@ -192,7 +192,7 @@ class Client:
     def __call__(
         self, texts: list[str], signature: str = "serving_default"
     ) -> dict[str, np.ndarray]:
-        """Run a signature for raw text on a list of str."""
+        """Run a signature for raw text; `texts` is a list of str."""
         return self.predict({"text": texts}, signature)
 
     def document(
@@ -230,7 +230,7 @@ class Client:
             yield answer
 
     def _attempt(self, send):
-        """Call `send(seconds left)`; retry if the server is unavailable."""
+        """Call `send(seconds left)` until the server is available."""
         end = time.monotonic() + self._timeout
         for attempt in itertools.count():
             try:
@@ -312,7 +312,7 @@ def request_arrays(inputs, signatures, signature):
 
 
 def described(dtype, rank):
-    """Describe the values of an input, such as "a list of texts".
+    """Describe the type of an input in words, such as "a list of texts".
 
     Args:
         dtype: NumPy dtype.
@@ -326,7 +326,7 @@ def described(dtype, rank):
 
 
 def _array(name, value, dtype, rank):
-    """Convert a value to an array with a dtype; strings become bytes.
+    """Convert an input to an array of the given dtype; strings become bytes.
 
     Raises:
         ValueError: if the rank of the value is not `rank`, nested lists differ
@@ -350,7 +350,7 @@ def _array(name, value, dtype, rank):
 
 
 def _texts(given, dtype):
-    """Convert texts to bytes: (array, list of values that are not texts)."""
+    """Convert texts to bytes; return the array and all values not a text."""
     flat = [
         text.encode() if isinstance(text, str) else text
         for text in given.reshape(-1).tolist()
@@ -362,7 +362,7 @@ def _texts(given, dtype):
 
 
 def _numbers(given, dtype):
-    """Convert numbers to a dtype: (array, list of values that do not fit)."""
+    """Convert numbers to a dtype; return the array and all unfit numbers."""
     if dtype.kind == "b" and given.dtype.kind != "b":
         return None, given.reshape(-1).tolist()
     if given.dtype.kind == "O":  # other types, or very large integers

@@ -2,8 +2,8 @@
 
 
 class Unavailable(ConnectionError):
-    """Error of a temporarily unavailable server; a retry may succeed."""
+    """Error for a temporarily unavailable server; a retry may succeed."""
 
 
 class InvalidRequest(ValueError):
-    """Error of a request with values that the model refuses."""
+    """Error for a request with values that the model refuses."""

@@ -1,7 +1,7 @@
 """Transport of `Client` over TensorFlow Serving's gRPC API.
 
-The transport needs the stubs of tensorflow-serving-api. `import grpc` is an
-absolute import: it imports Google's package, not this module.
+The transport needs the stubs of tensorflow-serving-api. In this module,
+`import grpc` imports Google's package of the same name.
 """
 
 import numpy as np
@@ -25,9 +25,9 @@ class GrpcTransport:
         target: str, "HOST:PORT".
         name: str, name of the model.
         is_safe: bool, whether to use TLS.
-        ca_file: str or path of a PEM file with certificates. None: gRPC's own
-            certificates.
-        headers: dict of str to str, metadata of each call.
+        ca_file: str or path of a PEM file with certificates. None: the
+            certificates that gRPC contains.
+        headers: dict of str to str, metadata of each request.
         max_reply_bytes: int, maximum size of a reply; larger replies are
             refused.
 

@@ -52,7 +52,7 @@ def load_saved_model(path, trust=False):
 
     Raises:
         ValueError: if the SavedModel cannot be loaded, or `trust` is False and
-            the SavedModel has operations that exports of this package lack.
+            the SavedModel has operations that no export of this package has.
     """
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  registers SentencePiece's ops
@@ -92,7 +92,7 @@ class Predictor:
     def __call__(
         self, texts: list[str], signature: str = "serving_default"
     ) -> dict[str, np.ndarray]:
-        """Run a signature for raw text on a list of str."""
+        """Run a signature for raw text; `texts` is a list of str."""
         return self.predict({"text": texts}, signature)
 
     def predict(

@@ -1,10 +1,10 @@
 """Check of the operations in a SavedModel, before they run in this process.
 
 A SavedModel is a program: its operations can read and write files. Exports of
-this package only have operations in `ALLOWED`. A SavedModel with other
-operations runs only if the user trusts it. Attributes in a SavedModel can
-make TensorFlow run one function in place of another, so TensorFlow gets only
-functions that were checked.
+this package have only the operations in `ALLOWED`. If a SavedModel has other
+operations, the user must allow them with `trust`. Attributes in a SavedModel
+can make TensorFlow run one function in place of another. Therefore unchecked
+functions are removed before TensorFlow loads the SavedModel.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ def check_operations(directory):
     """Refuse a SavedModel with operations that exports do not have.
 
     The check covers all functions that can run when Python loads or calls the
-    SavedModel. Functions that belong only to the saver never run.
+    SavedModel. All other functions, such as the saver's, are removed.
 
     Args:
         directory: path of the SavedModel.
@@ -94,8 +94,8 @@ def check_operations(directory):
         saved_model_pb2.SavedModel with only the checked functions.
 
     Raises:
-        ValueError: if the SavedModel has other operations; the message lists
-            them.
+        ValueError: if the SavedModel has operations that are not allowed; the
+            message lists these operations.
     """
     file = as_path(directory) / "saved_model.pb"
     check_length(file, size_of(file), _MOST_BYTES)
@@ -150,13 +150,13 @@ def as_checked(saved, directory):
 
 
 def _listed(names):
-    """List names from an untrusted file on one line."""
+    """Join names from an untrusted file to one printable line."""
     shown = [x if x.isprintable() else repr(x) for x in sorted(names)[:20]]
     return ", ".join(shown + ["..."] * (len(names) > len(shown)))
 
 
 def _reached(library, objects):
-    """Find the functions that saved objects can run, list of protos."""
+    """List the FunctionDefs that can run if saved objects are called."""
     functions = {x.signature.name: x for x in library.function}
     waiting = list(objects.concrete_functions)
     for node in objects.nodes:
@@ -174,7 +174,7 @@ def _reached(library, objects):
 
 
 def _named_functions(node):
-    """Find the functions in an operation's attributes, list of protos."""
+    """List the references to functions in an operation's attributes."""
     return [
         function
         for value in node.attr.values()
@@ -183,12 +183,12 @@ def _named_functions(node):
 
 
 def _names(functions, objects):
-    """List the names to compare with `ALLOWED`, set of str.
+    """Collect the names that must be in `ALLOWED`, as a set of str.
 
-    The set contains the names of all operations. It contains attributes and
-    classes of objects only if exports do not use these attributes and classes.
-    Some operations are named after a function of the SavedModel. These names
-    are in the set too, because TensorFlow calls such functions by other names.
+    The set contains the names of all operations. The set also contains those
+    attributes and classes of objects that exports do not use. An operation may
+    be named after a function of the SavedModel. The set includes the names of
+    such operations: exports call functions by `PartitionedCall` instead.
     """
     nodes = [node for function in functions for node in function.node_def]
     found = {node.op for node in nodes}

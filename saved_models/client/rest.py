@@ -94,7 +94,7 @@ class RestTransport:
             ) from error
 
     def _send(self, method, url, body, timeout):
-        """Send a request; return the JSON of the reply within `timeout`."""
+        """Send a request; return the parsed JSON of the reply."""
         exchange = _Exchange(
             self._pool, method, url, body, self._headers, self._max_reply_bytes
         )
@@ -110,8 +110,9 @@ class RestTransport:
 class _Exchange:
     """One request with its reply, in a thread that can be abandoned.
 
-    The time limit of a socket is only a limit for the wait between two bytes.
-    A server that sends a byte now and then would make the client wait for ever.
+    The time limit of a socket limits only the wait between two bytes. Without
+    the thread, the client would wait for ever for a server that keeps sending
+    single bytes.
     """
 
     def __init__(self, pool, method, url, body, headers, max_bytes):
@@ -122,7 +123,7 @@ class _Exchange:
         self._found = None
 
     def run(self, timeout):
-        """Send the request; return the reply and its bytes.
+        """Send the request; return the reply and the bytes of the content.
 
         Raises:
             TimeoutError: if the reply takes longer than `timeout`.
@@ -204,7 +205,7 @@ class _Exchange:
 
 
 def _refusal(url, reply, content):
-    """Make the exception for a failed request, of the same type as in gRPC."""
+    """Make the exception for a failed request, with the types as for gRPC."""
     message = f"{url}: {reply.status}: {_message(content)}"
     if 300 <= reply.status < 400:
         place = reply.headers.get("Location", "elsewhere")
@@ -219,7 +220,7 @@ def _refusal(url, reply, content):
 
 
 def _pool(url, ca_file):
-    """Make a connection pool; use the proxy in the environment, if any."""
+    """Make a connection pool that uses the environment's proxy, if any."""
     parts = urllib3.util.parse_url(url)
     proxy = urllib.request.getproxies().get(parts.scheme)
     options = {"ca_certs": str(ca_file)} if ca_file else {}

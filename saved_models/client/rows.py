@@ -1,4 +1,4 @@
-"""Rows of requests: readers of files, checks, and requests in batches.
+"""Readers of rows from files, checks of rows, and requests for many rows.
 
 A row is a dict from the input names of a signature to values. A value is a
 text, a list of texts, or numbers.
@@ -130,8 +130,8 @@ def check_rows(rows, places, signatures, signature):
 
     Raises:
         ValueError: if the signature does not exist; or if a row lacks an input,
-            or has an unknown input or a value of another type. The message then
-            begins with the row's place.
+            or has an unknown input or a value of the wrong type. The message
+            about a row begins with the row's place.
     """
     takes = inputs_of(signatures, signature)
     for row, place in zip(rows, places, strict=True):
@@ -183,7 +183,7 @@ def _check_value(name, value, dtype, sizes):
 
 
 def _shape(value, dtype):
-    """Find the sizes of nested lists; ValueError for values of another type."""
+    """Find the sizes of nested lists; raise ValueError for an unfit value."""
     if not isinstance(value, list):
         if not _fits(value, dtype):
             raise ValueError(f"{_shown(value)} is not {described(dtype, 0)}")
@@ -208,7 +208,7 @@ def _fits(value, dtype):
 
 
 def _is_utf8(text):
-    """Whether UTF-8 can encode a text; JSON may have lone surrogates."""
+    """Whether UTF-8 can encode a text, which fails for a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -222,7 +222,7 @@ def _shown(value):
 
 
 def ask_rows(export, rows, signature, batch_size=32, places=None):
-    """Compute answers for all rows, in batches of adjacent rows of one shape.
+    """Compute answers to all rows, in batches of adjacent rows of equal shapes.
 
     Args:
         export: Predictor or Client.
@@ -233,13 +233,13 @@ def ask_rows(export, rows, signature, batch_size=32, places=None):
         places: list of str, the file and line of each row.
 
     Yields:
-        one answer per row, in order: dict from output name to NumPy array or
-        scalar; texts are str. For a blank line or a refused row, the answer is
-        a ValueError whose message names the row's place.
+        one answer per row, in the order of the rows. An answer is a dict from
+        output name to NumPy array or scalar; texts are str. For a blank line or
+        a refused row, the answer is a ValueError that names the row's place.
 
     Raises:
-        ValueError: if `batch_size` is below 1, or the export refuses all rows,
-            for example without authorization.
+        ValueError: if `batch_size` is below 1, or the export refuses all
+            requests, for example because the authorization is missing.
     """
     if batch_size < 1:
         raise ValueError(
@@ -254,7 +254,7 @@ def ask_rows(export, rows, signature, batch_size=32, places=None):
 
 
 def _ask(export, rows, signature, places):
-    """Compute answers to rows of one shape: list of dict or ValueError."""
+    """Compute answers to rows of equal shapes: list of dict or ValueError."""
     if rows[0] is None:
         return [ValueError(f"{place}: the line is blank.") for place in places]
     inputs = {name: [row[name] for row in rows] for name in rows[0]}
@@ -276,7 +276,7 @@ def _ask(export, rows, signature, places):
 
 
 def _batches(rows, batch_size):
-    """Divide rows into batches: lists of row numbers."""
+    """Yield a list of row numbers per batch; shapes in a batch are equal."""
 
     def shapes(number):
         row = rows[number]

@@ -25,7 +25,7 @@ SIGNATURES = {
 
 
 def signatures_for(model):
-    """Find the class of a model's signatures.
+    """Find the subclass of `ModelSignatures` for a model.
 
     Args:
         model: a backbone or a task. A subclass has the signatures of its

@@ -4,7 +4,7 @@
 subclass of `ModelSignatures`. The subclasses are in `texts.py`, `choices.py`,
 `tokens.py`, `questions.py`, `seq2seq.py`, `embedding.py` and `fill_in.py`.
 
-Shapes: N rows of a request, R sequences, T tokens.
+Shapes: N rows of a request, R sequences that the model computes, T tokens.
 """
 
 import numpy as np
@@ -26,9 +26,9 @@ from saved_models.signatures.signature import id_meaning
 class ModelSignatures(tf.Module):
     """Base class of the signatures of all models.
 
-    A subclass implements `signatures()`. The functions of these signatures make
-    features and call `self._run(function, features)`. The argument `function`
-    computes outputs with `self._backbone` and `self._model`.
+    A subclass implements `signatures()`. The function of each signature makes
+    features and calls `self._run(function, features)`. There, `function` is a
+    callable that computes outputs with `self._backbone` and `self._model`.
 
     Args:
         model: a backbone or a task.
@@ -79,7 +79,7 @@ class ModelSignatures(tf.Module):
         return LAYOUTS[self._served.config.layout]
 
     def _id_meaning(self, **arguments):
-        """Describe the inputs of token ids; see `id_meaning`."""
+        """Describe a signature's inputs of token ids; see `id_meaning`."""
         return id_meaning(self._layout, **arguments)
 
     @property
@@ -87,7 +87,7 @@ class ModelSignatures(tf.Module):
         return self._served.backbone
 
     def signatures(self):
-        """Make the signatures by name; one name is `serving_default`.
+        """Make the signatures of the model; one is named `serving_default`.
 
         Returns:
             dict from name to Signature.
@@ -111,7 +111,7 @@ class ModelSignatures(tf.Module):
         }
 
     def forward(self, features):
-        """Compute the model's outputs from features, for another runtime.
+        """Compute the model's outputs; OpenVINO also runs this method's graph.
 
         Args:
             features: dict of int32 tensors [R, T], or [R].
@@ -122,7 +122,7 @@ class ModelSignatures(tf.Module):
         raise NotImplementedError
 
     def network(self):
-        """Trace `forward` as a function of token ids, for another runtime.
+        """Trace `forward` as a function of token ids, to convert for OpenVINO.
 
         Returns:
             concrete function whose inputs are token ids.
@@ -151,14 +151,14 @@ class ModelSignatures(tf.Module):
     def _run(
         self, function, features, of_tokens=(), minimum=0, are_windows=False
     ):
-        """Compute `function(features)` with the settings' static shapes.
+        """Compute `function(features)` with the static shapes of the settings.
 
         Args:
             function: callable from features to a dict of tensors [N, ...].
             features: dict of tensors [N, ...].
-            of_tokens: names of outputs whose second axis is T.
+            of_tokens: names of the outputs whose second axis is T.
             minimum: int, minimum number of tokens that the function needs.
-            are_windows: bool, whether rows are windows of longer texts.
+            are_windows: bool, whether the rows are windows of longer texts.
 
         Returns:
             dict of tensors.
@@ -173,7 +173,7 @@ class ModelSignatures(tf.Module):
         return self._forward(step, features, of_tokens, minimum)
 
     def _check_tokens(self, count, num_tokens):
-        """Make an op that refuses too many sequences of `num_tokens` tokens."""
+        """Make an op that refuses too many tokens in `count` sequences."""
         return at_most(
             count * num_tokens,
             self._settings.max_request_tokens,
@@ -181,7 +181,7 @@ class ModelSignatures(tf.Module):
         )
 
     def _check_windows(self, count, num_tokens):
-        """Make an op that refuses too many windows of any length."""
+        """Make an op that refuses too many windows; `num_tokens` is ignored."""
         return at_most(
             count, self._settings.max_request_windows, "windows in a request"
         )
@@ -238,7 +238,7 @@ class ModelSignatures(tf.Module):
         }
 
     def _lengths(self):
-        """Sequence lengths of warm-up requests: all buckets, or one length."""
+        """Sequence lengths of warm-up requests: all buckets, or 8 tokens."""
         return self._settings.seq_length_buckets or (
             min(8, self._settings.sequence_length),
         )
@@ -247,8 +247,8 @@ class ModelSignatures(tf.Module):
         """Numbers of rows in the warm-up requests.
 
         Without XLA the only number is 1. With XLA the numbers are `max_batch`
-        and all smaller powers of two, because XLA compiles for each number of
-        rows separately.
+        and all smaller powers of two. The model is compiled for each of these
+        numbers separately.
         """
         batches = [1]
         if self._settings.jit_compile:
@@ -260,14 +260,14 @@ class ModelSignatures(tf.Module):
         return batches
 
     def _examples(self, shown, filled, num_symbols, begin=()):
-        """Make example requests: `shown`, then a request for each bucket.
+        """Make example requests: `shown`, and one request for each bucket.
 
         Args:
             shown: dict from input name to str or list of str, the example in
                 the model card.
-            filled: str, name of the input whose text fills a bucket. All other
-                inputs are empty.
-            num_symbols: int, number of tokens that the signature adds.
+            filled: str, name of the input whose text fills a bucket. In the
+                requests for buckets, all other inputs are empty.
+            num_symbols: int, number of symbols that the signature adds.
             begin: list of str, words of one token each, with which `filled`
                 begins.
 
@@ -306,15 +306,17 @@ class ModelSignatures(tf.Module):
 
 
 def preprocessor_for(model, tokenizer, settings):
-    """Make the preprocessor of an export from the preprocessor of a task.
+    """Make the preprocessor of an export from a task's preprocessor.
 
     Args:
         model: a task, with or without a preprocessor.
         tokenizer: data_pipeline Tokenizer.
-        settings: ExportSettings; their lengths replace the preprocessor's.
+        settings: ExportSettings, whose lengths replace the lengths in the
+            preprocessor.
 
     Returns:
-        Preprocessor with the tokenizer; it pads to the longest sequence.
+        Preprocessor with the given tokenizer, which pads to the longest
+        sequence of a batch.
     """
     preprocessor = model.preprocessor
     if preprocessor is None:
@@ -332,8 +334,8 @@ def preprocessor_for(model, tokenizer, settings):
 class TaskSignatures(ModelSignatures):
     """Base class of the signatures of tasks.
 
-    The task's preprocessor makes the features, with the sequence length of the
-    export. Batches are padded to their longest sequence.
+    A copy of the task's preprocessor makes the features, with the sequence
+    length of the export. A batch is padded to the longest sequence in it.
 
     Args: see `ModelSignatures`.
 
@@ -365,7 +367,7 @@ class TaskSignatures(ModelSignatures):
         return ForwardPass(self._settings, fillers, pad_side)
 
     def _outputs(self, features, minimum=0, are_windows=False):
-        """Compute the outputs of the model for sequences.
+        """Compute the model's outputs for a batch of features.
 
         Args:
             features: dict of int32 [R, T] or [R].
@@ -385,7 +387,7 @@ class TaskSignatures(ModelSignatures):
 
 
 class _Words:
-    """Generator of texts with a given number of tokens, for examples."""
+    """Generator of words for example texts with a given number of tokens."""
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer
@@ -394,7 +396,7 @@ class _Words:
         self._word = next((w for w in words if self._count(w) == 1), "a")
 
     def _count(self, word):
-        """Count the tokens of a word when the word is repeated."""
+        """Count the tokens that one more copy of a word adds to a text."""
         twice = self._tokenizer.encode(f"{word} {word} {word}")
         return len(twice) - len(self._tokenizer.encode(f"{word} {word}"))
 

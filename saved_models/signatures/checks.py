@@ -1,4 +1,4 @@
-"""Checks of requests; a server reports a failed check as invalid argument."""
+"""Checks of requests; a server reports a failed check as INVALID_ARGUMENT."""
 
 import tensorflow as tf
 
@@ -9,14 +9,15 @@ def at_most(size, limit, of_what):
     Args:
         size: int tensor [].
         limit: int, maximum size.
-        of_what: str, name of the counted things, for the message.
+        of_what: str, name of the counted things for the message, such as
+            "windows in a request".
     """
     message = f"there may be at most {limit} {of_what}. Received:"
     return tf.debugging.Assert(size <= limit, [message, size])
 
 
 def of_bytes(inputs, limit):
-    """Return the inputs; refuse texts with too many bytes together."""
+    """Return the inputs; refuse texts that have too many bytes in total."""
     sizes = [
         tf.reduce_sum(tf.cast(tf.strings.length(x), tf.int64))
         for x in inputs.values()
@@ -29,13 +30,13 @@ def of_bytes(inputs, limit):
 
 
 def after(checks, features):
-    """Make the use of features wait until the checks have passed."""
+    """Make the features available only after the checks have passed."""
     with tf.control_dependencies(checks):
         return {name: tf.identity(value) for name, value in features.items()}
 
 
 def same_rows(**tensors):
-    """Return the tensors; refuse tensors with different numbers of rows.
+    """Return the tensors; refuse tensors whose numbers of rows differ.
 
     Args:
         **tensors: tensors by name. The first tensor has the expected number of

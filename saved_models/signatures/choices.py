@@ -33,7 +33,7 @@ _RANKING_MEANING = {
 
 
 class _ManySignatures(TaskSignatures):
-    """Base class of signatures that score several sequences per row."""
+    """Base class of signatures that score O sequences in each row."""
 
     joins_requests = False  # rows have different numbers of sequences
 
@@ -85,7 +85,7 @@ class _ManySignatures(TaskSignatures):
 
 
 class ChoiceSignatures(_ManySignatures):
-    """Signatures of multiple choice: the option that answers a question.
+    """Signatures of multiple choice, which find the likeliest option.
 
     Args:
         model: XLNetMultipleChoice.
@@ -127,9 +127,9 @@ class ChoiceSignatures(_ManySignatures):
             options: string [N, O], at least one option per question.
 
         Returns:
-            dict: `answer` int32 [N], the indices of the likeliest options;
-            `option` string [N], their texts; `scores` float32 [N, O],
-            probabilities.
+            dict of `answer` (int32 [N], indices of the likeliest options),
+            `option` (string [N], texts of these options) and `scores` (float32
+            [N, O], probabilities of all options).
         """
         options, context, question = same_rows(
             options=options, context=context, question=question
@@ -149,8 +149,8 @@ class ChoiceSignatures(_ManySignatures):
     def _check_joined(self, question, options):
         """Make an op that refuses too many bytes of questions with options.
 
-        Each option is appended to its question, or replaces each `_` in the
-        question.
+        If the question contains `_`, each option replaces every `_`. Otherwise
+        each option is appended to the question.
         """
         length = tf.strings.length(question)
         without_blanks = tf.strings.regex_replace(question, "_", "")
@@ -166,7 +166,7 @@ class ChoiceSignatures(_ManySignatures):
         )
 
     def ids(self, token_ids, segment_ids, padding_mask):
-        """Compute scores from token ids, int32 [N, O, T] each."""
+        """Compute answers from token ids; each input is int32 [N, O, T]."""
         logits = self._scores_of_ids(token_ids, segment_ids, padding_mask)
         return {**self._answer(logits), "logits": logits}
 
@@ -178,7 +178,7 @@ class ChoiceSignatures(_ManySignatures):
 
 
 class RankerSignatures(_ManySignatures):
-    """Signatures of ranking: scores and order of a query's documents.
+    """Signatures of ranking, which score and sort the documents of a query.
 
     Args:
         model: XLNetRanker.
@@ -211,15 +211,15 @@ class RankerSignatures(_ManySignatures):
         }
 
     def rank(self, query, documents):
-        """Compute the scores of the documents of each query.
+        """Score and sort each query's documents.
 
         Args:
             query: string [N].
             documents: string [N, O], "" for no document.
 
         Returns:
-            dict: `scores` float32 [N, O]; `order` int32 [N, O], the indices of
-            the documents, best first.
+            dict of `scores` (float32 [N, O]) and `order` (int32 [N, O], indices
+            of the documents, best first).
         """
         documents, query = same_rows(documents=documents, query=query)
         x = {"query": query, "documents": documents}
@@ -230,7 +230,7 @@ class RankerSignatures(_ManySignatures):
         return self._answer(tf.where(documents == "", _FILLER_SCORE, scores))
 
     def ids(self, token_ids, segment_ids, padding_mask):
-        """Compute scores from token ids, int32 [N, O, T] each."""
+        """Compute answers from token ids; each input is int32 [N, O, T]."""
         return self._answer(
             self._scores_of_ids(token_ids, segment_ids, padding_mask)
         )

@@ -1,9 +1,10 @@
 """Signatures of embeddings: of raw text, token ids and long documents.
 
-A client receives the memory of a document, and sends the memory with the
-document's next segment.
+The answer for a document's segment contains the document's memory. The client
+sends this memory with the next segment.
 
-Shapes: N texts or documents, T tokens, D model dim, L layers, M memory length.
+Shapes: N texts or documents, T tokens, D width of the model, L layers, M memory
+length.
 """
 
 import numpy as np
@@ -40,7 +41,7 @@ _MEANING = {
 
 
 class EmbeddingSignatures(ModelSignatures):
-    """Signatures `embed`, `document_segment`, and both for token ids."""
+    """Signatures `embed` and `document_segment`, for raw text and token ids."""
 
     def signatures(self):
         signatures = self._embedding_signatures()
@@ -123,10 +124,10 @@ class EmbeddingSignatures(ModelSignatures):
             text: string [N], UTF-8.
 
         Returns:
-            dict of tensors. `embeddings` float32 [N, T, D] is the content
-            stream, and `mean_embedding` float32 [N, D] the mean over real
-            tokens. `token_ids` is int32 [N, T], and `padding_mask` int32 [N,
-            T], 1 = a real token.
+            dict of `embeddings` (float32 [N, T, D], the content stream),
+            `mean_embedding` (float32 [N, D], the mean over real tokens),
+            `token_ids` (int32 [N, T]) and `padding_mask` (int32 [N, T], 1 = a
+            real token).
         """
         features = self._text_features(self._tokenizer(text))
         return {
@@ -136,7 +137,7 @@ class EmbeddingSignatures(ModelSignatures):
         }
 
     def embed_ids(self, token_ids, segment_ids, padding_mask):
-        """Compute contextual embeddings of token ids, int32 [N, T] each."""
+        """Compute contextual embeddings; each input is int32 [N, T]."""
         features = {
             "token_ids": token_ids,
             "segment_ids": segment_ids,
@@ -153,9 +154,9 @@ class EmbeddingSignatures(ModelSignatures):
             memory_mask: int32 [N, M], 1 = a real token in memory.
 
         Returns:
-            dict as for `embed`, with `memories` and `memory_mask` for the next
-            segment, and `dropped_tokens` int32 [N], the number of tokens of a
-            text beyond `sequence_length`.
+            dict as for `embed`, also with the `memories` and `memory_mask` for
+            the next segment, and with `dropped_tokens` (int32 [N], the numbers
+            of tokens beyond `sequence_length`).
         """
         ids = self._tokenizer(text)
         kept = ids[:, : self._settings.sequence_length]
@@ -172,7 +173,7 @@ class EmbeddingSignatures(ModelSignatures):
     def document_segment_ids(
         self, token_ids, padding_mask, memories, memory_mask
     ):
-        """Compute `document_segment` from token ids padded on the right."""
+        """Compute `document_segment` for token ids, padded on the right."""
         features = {"token_ids": token_ids, "padding_mask": padding_mask}
         features = self._checked(features)
         mask = features["padding_mask"]
@@ -229,12 +230,12 @@ class EmbeddingSignatures(ModelSignatures):
         return self._run(self.forward, features, ["embeddings"])
 
     def _text_features(self, ids):
-        """Add [SEP] and [CLS] to ragged ids, and make the model's features."""
+        """Make features of ragged ids, with [SEP] and [CLS] added."""
         length = self._settings.sequence_length
         return self._padded(with_ends(ids, length, self._layout), minimum=2)
 
     def _padded(self, ids, minimum=1):
-        """Make features of ragged ids; first refuse too many tokens."""
+        """Check the number of tokens, then make features of ragged ids."""
         check = self._check_tokens(ids.nrows(), ids.bounding_shape(axis=1))
         with tf.control_dependencies([check]):
             ids = tf.identity(ids)
@@ -258,12 +259,12 @@ def padded(ids, minimum=1, layout=LAYOUTS["xlnet"]):
         ids: int32 ragged tensor [N, (T)].
         minimum: int, minimum number of columns. Default 1, because a reshape
             needs a column.
-        layout: Layout.
+        layout: Layout of the model.
 
     Returns:
         dict of int32 [N, T]: `token_ids`, `padding_mask` and `segment_ids`. The
-        segment ids are 0, except that [CLS] has the layout's segment id for
-        [CLS], as in pretraining.
+        segment id of [CLS] is `layout.class_segment`, as in pretraining. All
+        other segment ids are 0.
     """
     token_ids = ids.to_tensor()
     missing = tf.maximum(minimum - tf.shape(token_ids)[1], 0)
@@ -280,7 +281,7 @@ def padded(ids, minimum=1, layout=LAYOUTS["xlnet"]):
 
 
 def with_ends(ids, sequence_length, layout=LAYOUTS["xlnet"]):
-    """Cut ragged ids and add [SEP] and [CLS]: at most `sequence_length` ids."""
+    """Add [SEP] and [CLS] to ragged ids, truncated to `sequence_length`."""
     ids = ids[:, : sequence_length - 2]
     parts = [ids, _symbols(ids, SEP_ID)]
     parts.insert(0 if layout.class_first else 2, _symbols(ids, CLS_ID))
@@ -288,20 +289,21 @@ def with_ends(ids, sequence_length, layout=LAYOUTS["xlnet"]):
 
 
 def _symbols(ids, symbol):
-    """Make a column with one symbol per row, ragged [N, (1)]."""
+    """Make a ragged column [N, (1)] with the same symbol in each row."""
     symbols = tf.fill([ids.nrows(out_type=tf.int32), 1], symbol)
     return tf.RaggedTensor.from_tensor(symbols)
 
 
 def read_memory(memories, memory_mask):
-    """Convert the memory in a request to features of the backbone.
+    """Convert the memory in a request to the backbone's features.
 
     Args:
         memories: float32 [N, L, M, D], memories of earlier segments.
         memory_mask: int32 [N, M], 1 = a real token in memory.
 
     Returns:
-        dict of `memories`, L tensors [N, M, D], and `memory_mask` bool [N, M].
+        dict of `memories` (L tensors [N, M, D]) and `memory_mask` (bool
+        [N, M]).
     """
     return {
         "memories": tuple(tf.unstack(memories, axis=1)),
@@ -310,11 +312,11 @@ def read_memory(memories, memory_mask):
 
 
 def last_real(memories, memory_mask, memory_length):
-    """Keep the last real states of each document, moved to the end.
+    """Keep the last real states of each document, moved to the memory's end.
 
-    After this, no padding is between the states. So later segments do not
-    attend to padding, distances do not include it, and the answers for a
-    document do not depend on the rest of the batch.
+    The moved states have no padding between them. So padding does not change
+    the distances between tokens, and the answers for a document do not depend
+    on the other documents in the batch.
 
     Args:
         memories: L tensors [N, M + T, D], states of the memory and of the
@@ -323,8 +325,8 @@ def last_real(memories, memory_mask, memory_length):
         memory_length: int, M.
 
     Returns:
-        dict of `memories` float32 [N, L, M, D], zeros for no state, and
-        `memory_mask` int32 [N, M].
+        dict of `memories` (float32 [N, L, M, D], zeros if there is no state)
+        and `memory_mask` (int32 [N, M]).
     """
     real = tf.cast(memory_mask, tf.int32)
     order = tf.argsort(real, axis=1, stable=True)[:, -memory_length:]

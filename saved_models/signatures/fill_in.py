@@ -1,4 +1,4 @@
-"""Signatures of a pretrained model: fill in blanks, and embeddings.
+"""Signatures of a pretrained model: filled blanks and embeddings.
 
 Shapes: N texts, T tokens, P blanks to fill in, k candidates, V vocabulary.
 """
@@ -49,9 +49,8 @@ class PretrainerSignatures(EmbeddingSignatures):
         settings: ExportSettings.
 
     Raises:
-        ValueError: if the vocabulary has fewer pieces of text than
-            `num_candidates`, or the settings have `generation` and the model
-            cannot generate.
+        ValueError: if the vocabulary has fewer than `num_candidates` pieces of
+            text, or `generation` is set although the model cannot generate.
     """
 
     def __init__(self, model, tokenizer, settings):
@@ -126,11 +125,11 @@ class PretrainerSignatures(EmbeddingSignatures):
             text: string [N], UTF-8, with any number of `<mask>`.
 
         Returns:
-            dict of tensors. `pieces` is string [N, P, k], best first; "\\u2581"
-            marks the beginning of a word. `token_ids` is int32 [N, P, k], and
-            `log_probabilities` float32 [N, P, k], natural logarithms. `count`
-            int32 [N] is the number of blanks of each text. Entries on the axis
-            P beyond `count` are filler.
+            dict of `pieces` (string [N, P, k], best first), `token_ids` (int32
+            [N, P, k]), `log_probabilities` (float32 [N, P, k], natural) and
+            `count` (int32 [N], number of blanks of each text). In pieces,
+            "\\u2581" marks the beginning of a word. On the axis P, entries
+            from `count` on are filler.
         """
         features, count = self._blanks(text)
         best = self._at_targets(features, self._best)
@@ -143,17 +142,17 @@ class PretrainerSignatures(EmbeddingSignatures):
     def fill_in_ids(
         self, token_ids, segment_ids, padding_mask, target_positions
     ):
-        """Compute log-probabilities at targets, given the non-target tokens.
+        """Compute log-probabilities at the targets, given all other tokens.
 
         Args:
-            token_ids: int32 [N, T]. The model does not attend to the tokens at
-                targets.
+            token_ids: int32 [N, T]. The model does not attend to the ids at
+                target positions.
             segment_ids: int32 [N, T].
             padding_mask: int32 [N, T], 1 = a real token.
             target_positions: int32 [N, P], positions of the targets.
 
         Returns:
-            dict of `log_probabilities` float32 [N, P, V], natural logarithms.
+            dict of `log_probabilities` (float32 [N, P, V], natural logarithms).
         """
         features = self._checked(
             {
@@ -210,7 +209,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         return {"token_ids": best.indices, "log_probabilities": best.values}
 
     def _at_targets(self, features, choose):
-        """Apply `choose` to the targets' log-probabilities [N, P, V]."""
+        """Compute `choose` of the targets' log-probabilities [N, P, V]."""
         objective = self._model.objectives[0]
         count = tf.shape(features["target_positions"])[1]
         # The model needs at least one column of targets.
@@ -233,7 +232,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         return {name: value[:, :count] for name, value in outputs.items()}
 
     def _blanks(self, text):
-        """Make features with targets at the blanks; count the blanks."""
+        """Make features with a target per blank; count each text's blanks."""
         parts = tf.strings.split(text, MASK)  # [N, (parts)]
         ids = self._tokenizer(parts.flat_values)  # [all parts, (T)]
         # Each part except the first part of a text gets the blank before the

@@ -1,6 +1,6 @@
-"""Signature `generate`: continue texts in the graph of an export.
+"""Signature `generate`, which continues texts in the graph of an export.
 
-Shapes: N texts, R generated texts per text, T tokens, S new tokens.
+Shapes: N prompts, R generated texts per prompt, T tokens, S new tokens.
 """
 
 import tensorflow as tf
@@ -47,7 +47,7 @@ class GenerateSignature(tf.Module):
 
     Raises:
         ValueError: if the model cannot generate, or exports do not support a
-            setting.
+            generation setting.
     """
 
     _summary = "Texts that follow prompts, by the settings of the export."
@@ -91,7 +91,7 @@ class GenerateSignature(tf.Module):
         )
 
     def signature(self):
-        """Make the Signature."""
+        """Make the Signature object."""
         inputs = string_specs(text=1)
         example = {"text": [self._example]}
         if self._settings.samples:
@@ -115,7 +115,8 @@ class GenerateSignature(tf.Module):
 
         Args:
             text: string [N], UTF-8.
-            seed: int64 [N], seeds, needed if tokens are drawn at random.
+            seed: int64 [N], random seeds; required if tokens are drawn at
+                random.
 
         Returns:
             dict of tensors; the model card describes them.
@@ -149,7 +150,7 @@ class GenerateSignature(tf.Module):
         return {**answer, "error": error}
 
     def _check_tokens(self, history):
-        """Make an op that refuses too many tokens of prompts and new texts."""
+        """Make an op that refuses too many prompt tokens and new tokens."""
         settings = self._settings
         new = settings.max_new_tokens * max(
             settings.num_beams, settings.num_sequences
@@ -162,12 +163,12 @@ class GenerateSignature(tf.Module):
         )
 
     def _best_first(self, tokens, log_probabilities):
-        """Sort the texts of each prompt; build the answer except its `error`.
+        """Sort the texts of each prompt; make all outputs except `error`.
 
         Args:
             tokens: int32 [N, R, S], -1 for no token.
-            log_probabilities: float32 [N, R, S] of the tokens; or [N, R] of the
-                beams, which are already sorted.
+            log_probabilities: float32 [N, R, S], of tokens; or with beam search
+                [N, R], of texts, which are already sorted.
         """
         texts, has_stop, is_counted = self._texts(tokens)
         is_end = tokens[..., None] == tf.constant(self._symbols.end_ids)
@@ -193,7 +194,7 @@ class GenerateSignature(tf.Module):
         }
 
     def _cut(self, token_ids):
-        """Truncate texts that a subclass may cut; prompts stay unchanged."""
+        """Return the prompts unchanged; a subclass may truncate prompts."""
         return token_ids
 
     def _inputs(self, history):
@@ -201,7 +202,8 @@ class GenerateSignature(tf.Module):
 
         Returns:
             (dict of features, history). The history is int32 [N, T], the tokens
-            that rules such as the repetition penalty read; -1 for no token.
+            to which rules such as the repetition penalty apply; -1 for no
+            token.
         """
         features = {
             "token_ids": tf.maximum(history, 0),
@@ -210,7 +212,7 @@ class GenerateSignature(tf.Module):
         return features, history
 
     def _left_padded(self, token_ids, is_bad):
-        """Pad prompts on the left with -1, [N, T]; bad prompts become [SEP]."""
+        """Pad prompts on the left by -1 to [N, T]; bad prompts become [SEP]."""
         keeps = tf.repeat(~is_bad, token_ids.row_lengths())
         kept = tf.ragged.boolean_mask(token_ids, token_ids.with_values(keeps))
         count = token_ids.nrows()
@@ -227,8 +229,8 @@ class GenerateSignature(tf.Module):
     def _continue(self, features):
         """Generate tokens [N, R, S] for a batch, with log-probabilities.
 
-        With beam search each text has one log-probability, [N, R]. Otherwise
-        each token has a log-probability, [N, R, S].
+        With beam search there is one log-probability for each text, [N, R].
+        Otherwise there is one for each token, [N, R, S].
         """
         settings, decoder = self._settings, self._decoder
         steps = settings.max_new_tokens
@@ -288,12 +290,12 @@ class GenerateSignature(tf.Module):
         return (tokens >= 0) & ~is_end
 
     def _texts(self, tokens):
-        """Decode tokens [N, R, S] to texts, cut before the first stop string.
+        """Decode tokens [N, R, S] to texts that end before any stop string.
 
         Returns:
-            (string [N, R], the texts; bool [N, R], whether a stop string ended
-            the text; bool [N, R, S], the tokens up to the end of the stop
-            string).
+            (texts, has_stop, is_counted): string [N, R]; bool [N, R], whether a
+            stop string ended the text; bool [N, R, S], whether the token begins
+            before the end of the stop string.
         """
         is_text = self._is_text(tokens)
         ids = tf.maximum(tokens, 0)

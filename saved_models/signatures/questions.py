@@ -48,15 +48,16 @@ class QuestionSignatures(TaskSignatures):
     """Signatures of question answering, for raw text and for token ids.
 
     Args:
-        model: XLNetQuestionAnswering. A question has no answer if its
-            `null_score` is above the model's `null_threshold`; if the
-            threshold is None, all questions have an answer. Answers have at
-            most `max_answer_length` pieces.
+        model: XLNetQuestionAnswering. A question has no answer if the
+            question's `null_score` is above the model's `null_threshold`. If
+            this threshold is None, all questions have an answer. Answers have
+            at most `max_answer_length` pieces.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings; n is `num_candidates`.
 
     Raises:
-        ValueError: if sequences are too short for a question.
+        ValueError: if `sequence_length` leaves no room for the context after
+            a question.
     """
 
     def __init__(self, model, *args, **kwargs):
@@ -116,8 +117,8 @@ class QuestionSignatures(TaskSignatures):
             context: string [N].
 
         Returns:
-            dict of `answer` string, `begin` and `end` int32, `score` and
-            `null_score` float32, all [N]; and of `n_best_answers`,
+            dict of `answer` (string), `begin`, `end` (int32), `score` and
+            `null_score` (float32), all [N]. The dict also has `n_best_answers`,
             `n_best_begins`, `n_best_ends` and `n_best_scores`, all [N, n].
         """
         question, context = same_rows(question=question, context=context)

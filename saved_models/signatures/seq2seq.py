@@ -14,13 +14,14 @@ from xlnet_tf.generation.sources import of_sources
 
 
 class Seq2SeqSignatures(ModelSignatures):
-    """Signatures `serving_default` and `generate`: from sources to targets.
+    """Signatures of a model that generates targets from sources.
 
     Args:
         model: XLNetSeq2Seq.
         tokenizer: data_pipeline Tokenizer.
-        settings: ExportSettings. `sequence_length` includes a source and its
-            target. `generation` replaces the task's generation settings.
+        settings: ExportSettings. `sequence_length` is the maximum length of a
+            source with the target. If `generation` is given, these settings
+            replace the generation settings of the task.
     """
 
     def __init__(self, model, tokenizer, settings):
@@ -37,7 +38,7 @@ class Seq2SeqSignatures(ModelSignatures):
 
 
 class SourceSignature(GenerateSignature):
-    """Signature of `XLNetSeq2Seq`; see `GenerateSignature`.
+    """Signature that generates with `XLNetSeq2Seq`; see `GenerateSignature`.
 
     Raises:
         ValueError: if `sequence_length` leaves no room for a source.

@@ -1,4 +1,4 @@
-"""Model of an export, with the export's precision and static shapes.
+"""Model in an export, with the export's precision and static shapes.
 
 Shapes: N rows, T tokens.
 """
@@ -26,8 +26,9 @@ _TOKENS_AT_ONCE = 4096
 class ServedModel:
     """Copy of a model outside any distribution strategy, for an export.
 
-    The copy has no memory between calls. The class is not a `tf.Module`, so
-    that a SavedModel stores `variables`, but not the weights that they replace.
+    The copy has no memory between calls. This class is not a `tf.Module`, so
+    that a SavedModel stores only `variables`. In int8, quantized variables
+    replace float weights, which must not be stored.
 
     Args:
         model: a backbone or a task.
@@ -104,7 +105,7 @@ def _copy(model, precision):
 
 
 def _weights(model):
-    """List the weights of backbone and head, without the memory."""
+    """List the weights of the backbone and of the head, without the memory."""
     if not hasattr(model, "backbone"):
         return _without_seeds(model)
     return _without_seeds(model.backbone) + _without_seeds(model.head)
@@ -115,7 +116,7 @@ def _without_seeds(layer):
 
 
 def _summed_axes(weight):
-    """Axes summed for one output channel; () for an unquantized weight."""
+    """Axes along which int8 values share a scale; () if not quantized."""
     name = weight.path.split("/")[-1]
     if name == "embeddings":
         return (1,)  # one row per token, which is also an output channel
@@ -127,7 +128,7 @@ def _summed_axes(weight):
 
 
 def _quantized(weight):
-    """Quantize a weight: variables of int8 values and float32 scales."""
+    """Quantize a weight to two variables: int8 values and float32 scales."""
     value = np.asarray(keras.ops.cast(weight.value, "float32"))
     axes = _summed_axes(weight)
     scale = np.abs(value).max(axis=axes, keepdims=True) / _LARGEST
@@ -142,9 +143,9 @@ def _quantized(weight):
 class ForwardPass:
     """Forward pass on features that are padded to static shapes.
 
-    Answers do not depend on the shapes, because added tokens have
-    `padding_mask` 0, and added rows are removed. This is an example with
-    buckets (64, 128), `max_batch` 2 and 5 rows of 100 tokens:
+    Answers do not depend on the padding: added tokens have `padding_mask` 0,
+    and added rows are removed at the end. This is an example with buckets
+    (64, 128), `max_batch` 2 and 5 rows of 100 tokens:
 
         features [5, 100]
             pad to the smallest bucket that fits        [5, 128]
@@ -157,8 +158,8 @@ class ForwardPass:
         outputs [5, ...], outputs of tokens [5, 100, ...]
 
     Without buckets, T is the length of the longest row. Without `max_batch`,
-    the number of rows in a batch is a power of two. The batch then has at most
-    4096 tokens, or a single longer row.
+    the maximum number of rows in a batch is a power of two, and a batch has at
+    most 4096 tokens or a single row.
 
     Args:
         settings: ExportSettings, whose `seq_length_buckets`, `max_batch`,
@@ -183,12 +184,13 @@ class ForwardPass:
             function: callable from a dict of features to a dict of tensors
                 [N, ...].
             features: dict of tensors [N, ...], with `token_ids`.
-            of_tokens: names of outputs [N, T, ...].
+            of_tokens: names of the outputs with shape [N, T, ...].
             minimum: int, minimum number of tokens that the function needs.
                 Default 1, because a reshape needs a size above 0.
 
         Returns:
-            dict of tensors, for the N rows and T tokens of `features`.
+            dict of tensors without padding: N rows, and T tokens in the outputs
+            `of_tokens`.
         """
         shape = tf.shape(features["token_ids"])
         features = self._padded(features, shape[1], minimum)
@@ -215,7 +217,7 @@ class ForwardPass:
         return tf.function(function, jit_compile=True)
 
     def _padded(self, features, num_tokens, minimum):
-        """Pad features to the smallest bucket that fits, or to `minimum`."""
+        """Pad features to the smallest bucket that fits, else to `minimum`."""
         length = tf.maximum(num_tokens, minimum)
         if self._buckets:
             check = tf.debugging.assert_less_equal(
@@ -244,7 +246,7 @@ class ForwardPass:
         return tf.minimum(index, len(self._buckets) - 1)
 
     def _in_bucket(self, step):
-        """Make a step with one branch per bucket; T is static in a branch."""
+        """Make a step with one branch per bucket, in which T is static."""
 
         def branch(features, length):
             def run():  # all ops inside run in this branch only
@@ -270,7 +272,7 @@ class ForwardPass:
         return choose
 
     def _in_batches(self, step, features, count, limit):
-        """Run `step` on batches of at most `limit` rows, one by one."""
+        """Run `step` on batches of at most `limit` rows, one after another."""
         size = tf.maximum(tf.minimum(count, limit), 1)
         if self._jit_compile:
             # XLA compiles each number of rows separately, so use powers of two.
@@ -312,7 +314,7 @@ class ForwardPass:
 
 
 def _rows_at_once(num_tokens):
-    """Number of rows with at most 4096 tokens: a power of two, at least 1."""
+    """Number of rows in a batch of up to 4096 tokens: a power of two."""
     rows = _TOKENS_AT_ONCE // tf.maximum(num_tokens, 1)
     return next_power_of_two(rows // 2 + 1)
 

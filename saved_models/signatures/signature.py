@@ -1,7 +1,7 @@
 """Class of a signature: a function with its inputs and descriptions.
 
 The other files of this folder contain the signatures. `SIGNATURES` in
-`__init__.py` lists them by model class.
+`__init__.py` maps each model class to the class of its signatures.
 
 Shapes: N rows of a request, T tokens.
 """
@@ -17,12 +17,13 @@ IDS = ("token_ids", "segment_ids", "padding_mask")
 
 
 def id_meaning(layout, pad_side=None, first="text", second=None, axes="N, T"):
-    """Make the lines of a model card about inputs of token ids.
+    """Make the model card's lines about the inputs of token ids.
 
     Args:
         layout: Layout of the model.
         pad_side: "left" or "right"; None if ids need no padding.
-        first, second: str, contents of the segments 0 and 1, or None.
+        first: str, content of segment 0.
+        second: str, content of segment 1. None if segment 1 is not used.
         axes: str, axes of the inputs.
 
     Returns:
@@ -49,17 +50,18 @@ class Signature:
     """Function of an export with its inputs, outputs and examples.
 
     Args:
-        function: callable from inputs, passed by name, to a flat dict of
-            tensors, the outputs.
+        function: callable with the inputs as keyword arguments. It returns a
+            flat dict from output name to tensor.
         inputs: dict from input name to tf.TensorSpec.
         summary: str, one sentence about the function's results.
-        meaning: dict from the name of each input and output to a line about it.
+        meaning: dict from the name of each input or output to a description.
         examples: list of requests, at least one for each bucket. A request is a
             dict from input name to NumPy array. All requests warm up a server;
             the model card shows the first request.
 
     Raises:
-        ValueError: if TensorFlow Serving does not support a name.
+        ValueError: if TensorFlow Serving does not support an input's name, or
+            an example does not have exactly the inputs.
     """
 
     function: typing.Callable
@@ -116,8 +118,8 @@ def check_names(tensors):
         tensors: dict from name to tensor or spec.
 
     Raises:
-        ValueError: if the name of a string tensor ends in `_bytes`, which means
-            base64 in the REST API.
+        ValueError: if the name of a string tensor ends in `_bytes`. The REST
+            API would write this tensor in base64.
     """
     for name, tensor in tensors.items():
         if name.endswith("_bytes") and tensor.dtype == tf.string:
@@ -128,7 +130,7 @@ def check_names(tensors):
 
 
 def string_specs(**ranks):
-    """Make the specs of string inputs from their numbers of axes."""
+    """Make the specs of string inputs; `ranks` are their numbers of axes."""
     return {
         name: tf.TensorSpec([None] * rank, tf.string, name=name)
         for name, rank in ranks.items()
@@ -136,7 +138,7 @@ def string_specs(**ranks):
 
 
 def id_specs(rank=2):
-    """Make the specs of token id inputs, dict of tf.TensorSpec."""
+    """Make the tf.TensorSpecs of the inputs of token ids, by name."""
     return {
         name: tf.TensorSpec([None] * rank, tf.int32, name=name) for name in IDS
     }

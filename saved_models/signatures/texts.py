@@ -27,7 +27,7 @@ _AVERAGED = "long texts are read in windows, and outputs averaged"
 
 
 class _TextSignatures(TaskSignatures):
-    """Signatures `serving_default` for texts, `pairs` and `ids`; base class."""
+    """Base class of the signatures `serving_default`, `pairs` and `ids`."""
 
     answers: str | None = None  # noun for the summaries
     reads_windows = True
@@ -67,7 +67,7 @@ class _TextSignatures(TaskSignatures):
         }
 
     def texts(self, text):
-        """Compute answers for texts, string [N]."""
+        """Compute the answers for texts; `text` is string [N]."""
         stride = self._settings.window_stride
         if not stride:
             features = self._preprocessor.features({"text": text})
@@ -87,13 +87,13 @@ class _TextSignatures(TaskSignatures):
         )
 
     def pairs(self, text, text_pair):
-        """Compute answers for pairs of texts, string [N] each."""
+        """Compute the answers for pairs of texts; each input is string [N]."""
         text, text_pair = same_rows(text=text, text_pair=text_pair)
         x = {"text": text, "text_pair": text_pair}
         return self._answer(self._outputs(self._preprocessor.features(x)))
 
     def ids(self, token_ids, segment_ids, padding_mask):
-        """Compute answers for token ids, int32 [N, T] each."""
+        """Compute the answers for token ids; each input is int32 [N, T]."""
         features = {
             "token_ids": token_ids,
             "segment_ids": segment_ids,
@@ -102,7 +102,7 @@ class _TextSignatures(TaskSignatures):
         return self._of_ids(self._outputs(self._checked(features)))
 
     def _answer(self, outputs):
-        """Make the dict of named outputs from the model's outputs."""
+        """Make the dict of the signature's outputs from the model's outputs."""
         raise NotImplementedError
 
     def _of_ids(self, outputs):
@@ -178,7 +178,7 @@ class RegressorSignatures(_TextSignatures):
 
 
 def label_names(model):
-    """Names of a model's classes, string [C]; numbers for unnamed classes."""
+    """Names of a model's classes, string [C]; unnamed classes get numbers."""
     labels = model.labels or map(str, range(model.num_classes))
     with tf.device("CPU:0"):  # GPUs cannot store strings
         return tf.constant(list(labels))

@@ -1,4 +1,4 @@
-"""Signatures of token classification: tags of the words of texts.
+"""Signatures of token classification, which tag the words of texts.
 
 Shapes: N texts, W words of a text, T tokens, C classes.
 """
@@ -44,7 +44,7 @@ _IDS_MEANING = {
 
 
 def count_words(text):
-    """Count the words of a text as an export does.
+    """Count the words of a text, separated as in an export.
 
     Args:
         text: str, the text.
@@ -53,7 +53,7 @@ def count_words(text):
 
 
 class TaggerSignatures(TaskSignatures):
-    """Signatures of token classification; a word gets its first piece's tag.
+    """Signatures of token classification; the first piece decides a word's tag.
 
     Args:
         model: XLNetTokenClassifier.
@@ -94,9 +94,9 @@ class TaggerSignatures(TaskSignatures):
             text: string [N], with spaces between words.
 
         Returns:
-            dict of `words` and `tags` string [N, W]; `scores` float32 [N, W],
-            the probabilities of the tags; and `count` int32 [N], the numbers of
-            words.
+            dict of `words` and `tags` (string [N, W]), `scores` (float32
+            [N, W], probabilities of the tags) and `count` (int32 [N], numbers
+            of words).
         """
         # Replace bytes that are not UTF-8 by U+FFFD.
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
@@ -138,7 +138,7 @@ class TaggerSignatures(TaskSignatures):
         }
 
     def ids(self, token_ids, segment_ids, padding_mask):
-        """Compute classes of token ids, int32 [N, T] each."""
+        """Compute the classes of token ids; each input is int32 [N, T]."""
         features = {
             "token_ids": token_ids,
             "segment_ids": segment_ids,
