@@ -3,8 +3,8 @@
 `data_pipeline.base` has the modules that data_pipeline, xlnet_tf and
 saved_models share.
 
-The names in `__init__.pyi` are imported on first use. So a command with
-`--help` loads neither SentencePiece nor TensorFlow.
+The names in `__init__.pyi` are imported on first use. So the option `--help` of
+a command loads neither SentencePiece nor TensorFlow.
 """
 
 import lazy_loader

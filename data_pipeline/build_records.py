@@ -105,7 +105,7 @@ def main(argv=None):
 
 
 def _take_text_options(arguments):
-    """Fill in, from a plan file, text options that the user did not give."""
+    """Set missing text options from a plan (see `_read_plan`) or defaults."""
     plan = _read_plan(arguments.settings) or {}
     planned = {name: plan[name] for name in TEXT_DEFAULTS if name in plan}
     fill_text_options(arguments, planned)
@@ -161,7 +161,7 @@ def _summary(manifest, warnings, output, was_complete):
 
 
 def _warnings(manifest, tokenizer, settings):
-    """List the warnings about a set of records, list of str."""
+    """List the warnings about a set of records; "" stands for no warning."""
     from data_pipeline.tokenization.cleaning import accents_note
 
     totals = manifest.totals
@@ -197,7 +197,7 @@ def _unknown_warning(totals, tokenizer):
 
 
 def _has_capitals(tokenizer):
-    """Whether the vocabulary has capitals, or a script without case, bool."""
+    """Whether pieces have capital letters, or only letters without case."""
     pieces = map(tokenizer.id_to_piece, range(tokenizer.vocabulary_size))
     letters = "".join(pieces)
     return letters.lower() != letters or letters.upper() == letters

@@ -6,9 +6,9 @@ import tensorflow as tf
 def dataset_options(is_sharded=True):
     """Return tf.data options without autotuning.
 
-    In TensorFlow 2.20, tf.data's autotuning thread can miss its cancellation.
+    In TensorFlow 2.20, tf.data's autotuning thread can miss the request to end.
     An iterator that has run for 40 seconds may then need 40 more seconds to
-    end. This also happens in evaluations. Without autotuning,
+    end. This happens in training and in evaluations. Without autotuning,
     `tf.data.AUTOTUNE` means one parallel call per core.
 
     Args:

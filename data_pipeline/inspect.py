@@ -143,6 +143,9 @@ def describe(directory, manifest):
 def describe_sample(data):
     """Describe statistics of some records: targets, unknown tokens, pairs.
 
+    For pairs, the statistic is the share of the records in which segment B
+    follows segment A in the text.
+
     Args:
         data: SingleRecords.
 

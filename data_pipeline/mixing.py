@@ -35,19 +35,20 @@ class MixedPretrainingData:
 
     The first rows of the global batch read the first set, the next rows the
     second set, and so on. The rows of each set have their own `PretrainingData`
-    with its own epochs. A batch still depends only on (seed, step). A small set
-    starts its next epoch before a large set does.
+    with its own epochs. A batch depends only on (seed, step). A set with fewer
+    records per row than another set starts its next epoch earlier.
 
     Args:
         directories: list of paths, each the output of `build_records`.
-        batch_size: int, B, rows of all workers and replicas together. At least
-            the number of sets.
-        weights: list of positive numbers, the share of each set in a batch, or
-            None for shares in proportion to the numbers of records. With None,
-            the epochs of all sets end at about the same step. Shares are
-            rounded to whole rows, with at least one row per set.
+        batch_size: int, B, number of rows of all workers and replicas together.
+            At least the number of sets.
+        weights: list of positive numbers, the share of each set in the rows of
+            a batch, or None for shares in proportion to the sets' numbers of
+            records. With None, the epochs of all sets end at about the same
+            step. Shares are rounded to whole rows, with at least one row per
+            set.
         seed: int, seed of the first set. The seeds of the other sets are
-            derived from it.
+            derived from this seed.
         **options: further arguments of PretrainingData, the same for all sets.
 
     Attributes:
@@ -208,7 +209,7 @@ def open_records(directories, batch_size, weights=None, **options):
 
 
 def sets_of(data):
-    """List the sets of the data, list of PretrainingData."""
+    """List the sets of records that `data` reads, list of PretrainingData."""
     return getattr(data, "sets", [data])
 
 
@@ -236,7 +237,7 @@ def divide_rows(weights, batch_size):
     """Divide the rows of a batch among several sets.
 
     Args:
-        weights: list of positive numbers.
+        weights: list of positive numbers, the shares of the sets.
         batch_size: int, B.
 
     Returns:

@@ -3,7 +3,8 @@
 A batch depends only on (seed, step). The number of readers, workers or replicas
 and the first step of a run do not change a batch.
 
-Shapes: B global batch, b rows of one element, T tokens, P targets.
+Shapes: B rows of the global batch, b rows of one element of the dataset, T
+tokens, P targets.
 """
 
 import copy
@@ -47,9 +48,9 @@ class PretrainingData:
     """Batches of one split of a set of records.
 
     With N records and a global batch of B rows, an epoch has
-    steps_per_epoch = N // B steps. Epoch e, row b, step s reads record
+    steps_per_epoch = N // B steps. In step s of epoch e, row r reads the record
 
-        (offset(e) + b * steps_per_epoch + s) mod N
+        (offset(e) + r * steps_per_epoch + s) mod N
 
     So a row reads consecutive records, and its memory after a step contains the
     text directly before the row's next record. An epoch skips N mod B records.
@@ -60,9 +61,9 @@ class PretrainingData:
 
     Args:
         directory: path of the output of `build_records`, local or in a bucket.
-        batch_size: int, B, rows of all workers and replicas together.
+        batch_size: int, B, number of rows of all workers and replicas together.
         split: "train" or "validation".
-        seed: int, seed of the permutations and of the epochs' offsets.
+        seed: int, seed of the objective's draws and of the epochs' offsets.
         skip_corrupt: bool, whether to check all records first and skip the
             damaged records. `skipped` lists them.
         service: str, address of a tf.data service, such as "grpc://host:5000",
@@ -79,15 +80,15 @@ class PretrainingData:
         num_records: int, N.
         steps_per_epoch: int, N // B.
         num_targets: int, P.
-        first_half_length: int, length of a prefix whose tokens cannot attend to
-            the tokens after the prefix in the content stream. 0: no such
-            prefix.
+        first_half_length: int, length of a prefix of the sequence. In the
+            content stream, the prefix cannot attend to the tokens after the
+            prefix. 0: no such prefix.
         skipped: list of BadRecord, the damaged records.
 
     Raises:
         FileNotFoundError: the set or a shard is missing.
         ValueError: the set is damaged, lacks the split, or has fewer records
-            than a batch.
+            than a batch has rows.
         ConnectionError: no server listens at the service's address.
 
     Example:
@@ -191,7 +192,7 @@ class PretrainingData:
             PretrainingData.
 
         Raises:
-            ValueError: the split has fewer records than a batch.
+            ValueError: the split has fewer records than a batch has rows.
         """
         other = copy.copy(self)
         other._set_batch_size(batch_size)
@@ -220,31 +221,31 @@ class PretrainingData:
         """Make the endless dataset of batches.
 
         1. Read the records of each row for several steps at once. Each parallel
-           call opens one file at a time, for any number of rows.
+           call reads for one row and opens one file at a time.
         2. Divide each step into elements of `replica_batch` rows, one element
            per replica, with one record per row.
         3. Number the elements. An element's number determines its epoch and the
            indices of its records.
         4. Parse the records; draw and select the objective's targets.
-        5. If a tf.data service is given, let it run steps 1 to 4. Prefetch the
-           batches.
+        5. Prefetch the batches. If a tf.data service is given, the service runs
+           1 to 4.
 
         `data_pipeline.records.schema.BATCH` lists the features of the objective
         "permutation". Other objectives have other features. Shapes are static.
-        Records of the form "frozen" always give their stored permutations.
+        Records that were built with `--frozen` give their stored permutations.
 
         Args:
             start_step: int, the first step to read.
-            first_row: int, the first row of the global batch to read.
-            num_rows: int, number of rows to read. Default None: all rows from
-                `first_row` on.
-            replica_batch: int, number of rows of one element. Default None:
+            first_row: int, number of the first row to read of each global batch.
+            num_rows: int, number of rows to read of each global batch. Default
+                None: all rows from `first_row` on.
+            replica_batch: int, b, number of rows of one element. Default None:
                 `num_rows`.
             literal: bool, only for "permutation": whether to give `perm_mask`
                 and `target_mapping` instead of `factorization_rank` and
                 `target_positions`. Default False.
             num_parallel_calls: int, number of parallel readers. The batches do
-                not depend on it.
+                not depend on this number.
 
         Returns:
             tf.data.Dataset of dict of str to tensor.
@@ -297,7 +298,7 @@ class PretrainingData:
         return self._records.sources(self._positions(step))
 
     def _positions(self, step):
-        """Position of each row's record at a step, int64 array [B]."""
+        """Position in the split of each row's record at a step, int64 [B]."""
         epoch, step = divmod(step, self.steps_per_epoch)
         rows = tf.range(self.batch_size, dtype=tf.int64)
         first = self._first_position(tf.constant(epoch, tf.int64), rows)
@@ -388,13 +389,13 @@ class PretrainingData:
         return dataset.batch(num_rows, drop_remainder=True).prefetch(1)
 
     def _locate(self, step, row):
-        """Find the records of rows at a step.
+        """Find the records that the given rows read at a step.
 
         Returns:
             epoch: tensor, the epoch of the step.
             index: int64 tensor, index of each record in the split.
             is_continuation: bool tensor, True for a record that continues the
-                row's record of the step before.
+                text of the row's record of the previous step.
         """
         epoch = step // self.steps_per_epoch
         begin = self._first_position(epoch, row)
@@ -406,7 +407,7 @@ class PretrainingData:
     def _first_position(self, epoch, row):
         """Position of the first record of a row in an epoch.
 
-        Positions count only the readable records.
+        A position is the index of a record among the split's readable records.
         """
         start = self._epoch_offset(epoch) + row * self.steps_per_epoch
         return start % self.num_records

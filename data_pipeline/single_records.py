@@ -1,4 +1,4 @@
-"""Single records of a set, read in Python, also from URLs of fsspec."""
+"""Single records of a set, read by Python, locally or from fsspec URLs."""
 
 import concurrent.futures
 
@@ -38,10 +38,10 @@ class SingleRecords(PretrainingData):
         """Read records and draw the objective's targets.
 
         Args:
-            numbers: sequence of int [b], indices of records in the split.
+            numbers: sequence of b ints, indices of records in the split.
 
         Returns:
-            dict of str to array [b, ...], the features of a batch.
+            dict of feature names to arrays [b, ...].
 
         Raises:
             DamagedRecord: a record is damaged. The message names the first
@@ -55,7 +55,7 @@ class SingleRecords(PretrainingData):
         return {name: value.numpy() for name, value in features.items()}
 
     def _read(self, numbers):
-        """Read serialized records, list of bytes."""
+        """Read the serialized records with these indices, list of bytes."""
 
         def read(source):
             return read_record(*source, self.manifest.frame_bytes)

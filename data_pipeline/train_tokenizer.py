@@ -40,7 +40,7 @@ class VocabularyTooLarge(ValueError):
     """Error for a text with too few different words for the vocabulary size.
 
     Attributes:
-        largest: int, the largest size that the text allows.
+        largest: int, the largest vocabulary size that the text allows.
     """
 
     def __init__(self, message, largest):
@@ -59,9 +59,9 @@ def train_tokenizer(
 ):
     """Train a unigram SentencePiece model with the released settings.
 
-    Sentences are cleaned in the same way as text to tokenize. The same
-    sentences in the same order give the same file. If there are more than
-    `sentence_limit` sentences, a random sample with a fixed seed is drawn.
+    Sentences are cleaned as a Tokenizer cleans text. The same sentences in the
+    same order give the same file. If there are more than `sentence_limit`
+    sentences, a random sample of sentences with a fixed seed is drawn.
 
     Args:
         sentences: iterable of str, read once.
@@ -254,7 +254,7 @@ def _parse_arguments(argv):
 
 
 class _Sentences:
-    """Iterator of cleaned sentences that stores an error of its source."""
+    """Iterable of cleaned sentences that stores an error of its input."""
 
     def __init__(self, sentences, lowercase, keep_accents, limit):
         self.error = None

@@ -15,10 +15,10 @@ _CHECKSUM = re.compile("([0-9a-f]{64}) [ *](.+)")
 
 
 def write_checksums(directory):
-    """Write the SHA-256 of all files of a directory to its `SHA256SUMS`.
+    """Write the SHA-256 digests of a directory's files to its `SHA256SUMS`.
 
     Args:
-        directory: path. Besides `verify_checksums`, the command `sha256sum -c
+        directory: path. Both `verify_checksums` and the command `sha256sum -c
             SHA256SUMS` can check the files.
     """
     directory = as_path(directory)
@@ -28,14 +28,14 @@ def write_checksums(directory):
 
 
 def add_checksums(directory, names, listing=CHECKSUMS_FILE):
-    """Write the SHA-256 of new files to the list of digests in a directory.
+    """Add the SHA-256 digests of new files to a directory's list of digests.
 
     The entries of files that no longer exist are removed.
 
     Args:
         directory: path.
-        names: list of str, paths below the directory.
-        listing: str, name of the list of digests. Default `SHA256SUMS`.
+        names: list of str, paths of the new files, relative to the directory.
+        listing: str, file name of the list. Default `SHA256SUMS`.
     """
     directory = as_path(directory)
     file = directory / listing
@@ -46,7 +46,7 @@ def add_checksums(directory, names, listing=CHECKSUMS_FILE):
 
 
 def write_listed(directory, values):
-    """Write JSON files and add their SHA-256 to the directory's `SHA256SUMS`.
+    """Write JSON files and add their digests to the directory's `SHA256SUMS`.
 
     The old entry of a file is removed before the file is written. If the
     process is killed before the new entry is added, the new file has no entry
@@ -71,29 +71,29 @@ def write_listed(directory, values):
 
 
 def write_listing(file, digests):
-    """Write given SHA-256 digests to a file in the format of `sha256sum -c`.
+    """Write SHA-256 digests to a file that `sha256sum -c` can check.
 
     Args:
         file: path.
-        digests: dict of str to str: a path, relative to the directory of
-            `file`, to the SHA-256 of the file at this path.
+        digests: dict of str to str: paths, relative to the directory of `file`,
+            to the SHA-256 digests of the files at these paths.
     """
     lines = [f"{digests[name]}  {name}\n" for name in sorted(digests)]
     write_bytes(file, "".join(lines).encode())
 
 
 def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
-    """Compare files of a directory with its `SHA256SUMS`.
+    """Compare files in a directory with the digests in its `SHA256SUMS`.
 
     Args:
         directory: path. If the directory has no `SHA256SUMS`, nothing is
             compared: models in other formats do not have this file.
         names: list of str, paths below the directory, or None for all listed
-            files. Names without an entry are ignored.
+            files. Names without a digest in the list are ignored.
         listing: str, name of the file that lists the digests.
 
     Returns:
-        list of str, all names in the `SHA256SUMS`, compared or not.
+        list of str, all file names in the list, even if `names` lacks them.
 
     Raises:
         ValueError: a file is missing or was changed.

@@ -10,7 +10,7 @@ class ClassNames:
     """Map from labels in files to class names.
 
     Labels that are equal numbers, such as "1" and "1.0", share one class name.
-    If no known class is written "1.0", the class name of "1.0" is "1".
+    If no known class is named "1.0", the label "1.0" has the class name "1".
 
     Args:
         known: tuple of str, the known class names, or None if unknown.

@@ -42,7 +42,7 @@ def printable(text):
 
 
 def print_lines(*lines):
-    """Print results on standard output and flush it.
+    """Print lines of results on standard output and flush the stream.
 
     Args:
         *lines: str, each printed as one line, see `printable`.
@@ -73,9 +73,9 @@ codecs.register_error("escape_as_json", _escape)
 def _prepare_streams():
     """Make standard output and standard error accept every text.
 
-    The encoding of the terminal may lack a letter of a result or path. A file
-    name that is not UTF-8 contains lone surrogates, which no encoding can
-    write.
+    The encoding of the terminal may lack a letter of a result or path. In a
+    file name that is not UTF-8, Python uses lone surrogates, which no encoding
+    can write.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -91,8 +91,9 @@ def _prepare_streams():
 def run(main, argv=None):
     """Run the `main` function of a command; print a user's error in one line.
 
-    `ValueError`, `TypeError`, `OSError` and `RuntimeError` count as errors of
-    the user. Any other exception is a bug: Python prints its traceback.
+    `ValueError`, `TypeError`, `OSError`, `RuntimeError` and TensorFlow's errors
+    of reading and writing count as errors of the user. Any other exception is a
+    bug: Python prints its traceback.
 
     Args:
         main: function with the argument `argv`. It returns an exit status, or
@@ -102,9 +103,9 @@ def run(main, argv=None):
 
     Returns:
         int, the exit status: 0 after success, 1 after an error of the user, 130
-        after Ctrl-C, 141 if nobody reads the output any longer, 143 after
-        SIGTERM. If a library swallows the KeyboardInterrupt, the status is
-        still 130 or 143.
+        after Ctrl-C, 141 if the reader of the output has quit, 143 after
+        SIGTERM. If a library swallows the KeyboardInterrupt that a signal
+        raises, the status is still 130 or 143.
     """
     _prepare_streams()
     # TensorFlow reads the log level of its C++ code when it is imported.
@@ -162,16 +163,16 @@ class _Signals:
 
     The handlers raise KeyboardInterrupt, so that `with` and `finally` blocks
     remove half-written files. Some libraries swallow this exception in their
-    callbacks. A thread therefore sends the signal again until the exception
-    propagates.
+    callbacks. A thread therefore repeats the signal until the exception ends
+    the command.
 
     During an import, the exception could crash the process or leave modules
     incomplete. During imports, the handlers therefore end the process at once.
     This is safe because all writes are atomic.
 
     Attributes:
-        received: int, the first signal, such as 15 for SIGTERM, or None before
-            any signal.
+        received: int, number of the first signal, such as 15 for SIGTERM, or
+            None before any signal.
         raises: bool, whether the handlers raise KeyboardInterrupt. Default
             True.
     """
@@ -218,7 +219,7 @@ class _Signals:
             self._sender = None
 
     def _ignore(self, unraisable):
-        """Hook for swallowed exceptions: print them, except interruptions."""
+        """Report an unraisable exception, but no interruption by a signal."""
         if not (self.received and unraisable.exc_type is KeyboardInterrupt):
             self._hook(unraisable)
 
@@ -257,7 +258,7 @@ _signals = None  # of the running command
 
 
 def take_signal():
-    """Return the signal received so far, for a caller with its own handlers.
+    """Return the received signal, for a caller with its own signal handlers.
 
     `_Signals` forgets the signal, which then no longer interrupts the command.
 
@@ -275,7 +276,8 @@ def _is_importing(frame):
 def _is_spawning(frame):
     """Whether a stack frame or its callers start a process, bool.
 
-    An interruption at this point would make the new process print a traceback.
+    An interruption during the start would make the new process print a
+    traceback.
     """
     return any(
         x.endswith("multiprocessing/popen_spawn_posix.py")
@@ -314,7 +316,7 @@ def _is_unread(more=""):
         more: str, text to print first.
 
     Returns:
-        bool, True if the reader has quit, as `head` does.
+        bool, True if the reader has quit, as `head` does after its last line.
     """
     try:
         sys.stdout.write(more)
@@ -358,8 +360,8 @@ PRINT_CONFIG = "--print-config"
 class Parser(argparse.ArgumentParser):
     """Parser of a command's options that prints a user's mistake in one line.
 
-    For an unknown name, the line suggests a similar known name. After a
-    mistake, the command ends with the exit status 2.
+    For an unknown option or choice, the line suggests a similar known name.
+    After a mistake, the command ends with the exit status 2.
     """
 
     # Dict of an option that belongs to another command to advice for the user.
@@ -455,7 +457,7 @@ def add_quiet(parser):
 
 
 def tell(options, work):
-    """Announce long work before it begins, unless the command is quiet.
+    """Announce long work before it begins; with `--quiet`, print nothing.
 
     Args:
         options: argparse.Namespace, with the option `--quiet`.

@@ -26,10 +26,10 @@ def written_directory(path, is_replaced):
     files is added.
 
     Usually the new directory is written beside `path` and then renamed to
-    `path`. This is impossible for directories in a bucket, mount points, the
-    working directory, and directories with folders other than `assets`. Such a
-    directory is written file by file, the checksums first, so that readers
-    notice an unfinished directory.
+    `path`. The renaming is impossible for directories in a bucket, mount
+    points, the working directory, and directories with folders other than
+    `assets`. Such a directory is written file by file, the checksums first, so
+    that readers notice an unfinished directory.
 
     Args:
         path: path of a directory. It is created if it does not exist.
@@ -76,7 +76,7 @@ def remove_links(directory, names):
 
     Args:
         directory: path.
-        names: list of str, files to write, relative to the directory.
+        names: list of str, paths of these files, relative to the directory.
     """
     if is_remote(directory):
         return
@@ -108,7 +108,7 @@ def _can_be_renamed(path):
 
 
 def _keep_others(old, new, is_replaced):
-    """Link into `new` the files of `old` that do not belong to a model."""
+    """Hard-link the files of `old` that belong to no model into `new`."""
     for item in old.iterdir():
         target = new / item.name
         if is_unfinished(item) or is_replaced(item.name):

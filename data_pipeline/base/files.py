@@ -34,14 +34,15 @@ def as_path(path):
 
     Args:
         path: str or path. `~/...` is below the home directory. TensorFlow
-            (`tf.io.gfile`) opens `gs://BUCKET/...`, and s3 and az if TensorFlow
-            supports them. A model `hf://OWNER/NAME` is downloaded, see `hub`.
-            fsspec opens all other schemes that it supports; https and
+            (`tf.io.gfile`) opens `gs://BUCKET/...`, and s3 and az paths if the
+            installed TensorFlow supports these schemes. A model
+            `hf://OWNER/NAME` is downloaded, see `hub`. fsspec opens the other
+            schemes that fsspec supports; https and
             `hf://datasets/OWNER/NAME/...` are read only.
 
     Returns:
         pathlib.Path for a local file, else etils.epath.Path or `urls.UrlPath`,
-        which have the same methods.
+        which have the methods of pathlib.Path.
 
     Raises:
         ValueError: the scheme is unknown, no file can have this name, or the
@@ -92,7 +93,7 @@ def with_home(path):
 
 
 def refuse_pipe(path):
-    """Refuse a pipe or a device, because it can be read only once.
+    """Refuse a pipe or a device: input is read more than once.
 
     Args:
         path: path from `as_path`.
@@ -108,7 +109,7 @@ def refuse_pipe(path):
 
 
 def is_remote(path):
-    """Whether a path is not local, bool. A downloaded hub model is local."""
+    """Whether a path is not local, bool. Models of the hub count as local."""
     return "://" in os.fspath(path) and not is_model_of_hub(path)
 
 
@@ -119,7 +120,7 @@ def is_model_of_hub(path):
 
 
 def check_tensorflow_reads(path, advice):
-    """Refuse a path of fsspec, which TensorFlow cannot open.
+    """Refuse a path that only fsspec, not TensorFlow, can open.
 
     Args:
         path: path from `as_path`.
@@ -150,7 +151,7 @@ def local_copy(path):
     Some libraries, such as HDF5, can only read local files.
 
     Args:
-        path: path.
+        path: path of a file or directory, local or in a bucket.
 
     Yields:
         pathlib.Path of the copy, or `path` itself if it is local.
@@ -170,9 +171,9 @@ def written_whole(path, replace_directory=False):
 
     The `with` block writes to a temporary path, which is then renamed to
     `path`. If the block fails, `path` keeps its old content. If two processes
-    write at once, the result is complete and comes from one process. The data
-    is flushed to the disk before the rename, so even a power loss leaves either
-    the old or the new content.
+    write `path` at once, `path` has the complete content from one of the two.
+    The data is flushed to the disk before the rename, so even a power loss
+    leaves either the old or the new content.
 
     For files that belong together, enter one `written_whole` per file in the
     same `contextlib.ExitStack`. All files are then written before the first
@@ -189,8 +190,8 @@ def written_whole(path, replace_directory=False):
             directory exists at `path` at every moment.
 
     Yields:
-        local pathlib.Path with the same suffix. Write the file or directory
-        there.
+        local pathlib.Path with the suffix of `path`. Write the file or
+        directory there.
 
     Raises:
         FileExistsError: `path` is a directory that is not empty, and
@@ -370,15 +371,14 @@ def read_json_object(file):
 
 
 def json_line(value):
-    """Format a value as one line of JSON, with readable letters.
+    """Format a value as one line of JSON; do not escape non-ASCII letters.
 
     Args:
         value: dict or list that JSON can represent.
 
     Returns:
-        str, with a line end. Non-ASCII letters are not escaped. Lone
-        surrogates, which UTF-8 cannot encode, are escaped, as are the
-        characters that `printable` escapes.
+        str, with a line end. Lone surrogates, which UTF-8 cannot encode, are
+        escaped, as are the characters that `printable` escapes.
     """
     line = printable(json.dumps(value, ensure_ascii=False))
     return line.encode(errors="backslashreplace").decode() + "\n"
@@ -435,8 +435,8 @@ def is_below(name):
 def is_path(name):
     """Whether a name is valid for a file, bool.
 
-    A valid name has no NUL. It has no lone surrogates except the surrogates
-    that Python uses for bytes that are not UTF-8.
+    A valid name has no NUL. Its lone surrogates, if any, are surrogates that
+    Python uses for bytes that are not UTF-8.
     """
     try:
         return b"\0" not in os.fsencode(name)
@@ -496,7 +496,7 @@ def _rename(new, path, replace_directory):
 
 
 def _exchange(one, other):
-    """Exchange two paths in one step; return False if it is impossible."""
+    """Exchange the files at two paths in one step; return True on success."""
     try:
         rename = ctypes.CDLL(None).renameat2  # only Linux has it
     except (AttributeError, OSError):

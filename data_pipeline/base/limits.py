@@ -59,17 +59,17 @@ def in_a_line(error):
 
 
 def first_line(error):
-    """Return the first line of the text of an error, shortened if too long.
+    """Return the first line of an error's text, shortened if it is too long.
 
-    The other lines are omitted: TensorFlow and other libraries put traces
-    there.
+    The lines after the first line are omitted: TensorFlow and other libraries
+    put stack traces there.
 
     Args:
         error: Exception, or its text.
 
     Returns:
-        str, with its full stop if it has one. For an empty text, the name of
-        the error's type.
+        str, with a full stop if the line ends with a full stop. If the text is
+        empty, the name of the error's type.
     """
     text = str(error).strip() or type(error).__name__
     return _shortened(text.splitlines()[0])
@@ -80,7 +80,7 @@ def _shortened(text):
 
 
 def shown(value, most=60):
-    """Format a value for an error message with `repr`, shortened.
+    """Format a value with `repr` for an error message; shorten a long text.
 
     Args:
         value: any object.
@@ -163,8 +163,8 @@ def most_expanded(stored_bytes, times=_MOST_EXPANSION):
 
     Args:
         stored_bytes: int, size before decompression.
-        times: int, the allowed ratio of the two sizes. Every file may expand to
-            64 MiB, even above this ratio.
+        times: int, the allowed ratio of the expanded size to the stored size.
+            Every file may expand to 64 MiB, even above this ratio.
     """
     return max(_ALWAYS_ALLOWED, times * stored_bytes)
 
@@ -194,7 +194,7 @@ class WrappedFile(io.RawIOBase):
     """Base class of binary files that read and check another file's bytes.
 
     Args:
-        file: binary file.
+        file: binary file to read.
     """
 
     def __init__(self, file):

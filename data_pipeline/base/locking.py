@@ -11,19 +11,20 @@ from data_pipeline.base.files import write_bytes
 
 
 class CannotLock(Exception):
-    """Error for a disk that cannot lock files. The text gives the reason."""
+    """Error for a disk that cannot lock files. Its text gives the reason."""
 
 
 @contextlib.contextmanager
 def locked(file, owner, message):
     """Context manager that locks a file against other processes.
 
-    The lock also excludes processes on other machines that share the disk. The
-    system releases the lock when the process ends. The context manager removes
-    `file` and `owner` at the end.
+    The lock excludes processes on this machine and on other machines that share
+    the disk. The operating system releases the lock when the process ends. The
+    context manager removes `file` and `owner` at the end of the `with` block.
 
     Args:
-        file: local path. A missing directory is created.
+        file: local path of the lock file. A missing parent directory is
+            created.
         owner: path of a file in the directory of `file`. This file stores the
             name of the process that holds the lock.
         message: str, end of the RuntimeError's text. The text begins with the

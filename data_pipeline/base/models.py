@@ -1,7 +1,7 @@
 """Paths of models and file names of runs.
 
 A model's path may be a directory, the output of a training run, or the name of
-a shipped preset. All packages use the file names of runs that are defined here.
+a shipped preset. All packages use the file names that this module defines.
 """
 
 import os
@@ -46,8 +46,8 @@ def as_model_path(path):
     Args:
         path: str or path, see `as_path`. A model's directory or file, the
             output directory of a run, or the name of a shipped preset such as
-            "xlnet_tiny_en". If the working directory has a directory of the
-            same name, that directory is used.
+            "xlnet_tiny_en". If the working directory has a directory with the
+            name of the preset, this directory is used.
 
     Returns:
         path. For the output of a run, the path of the preset in this output. A

@@ -15,7 +15,7 @@ def check_writable(file, inputs=()):
     """Refuse an output file that cannot be written, before long work begins.
 
     Args:
-        file: str or path. In a bucket, only the scheme is checked.
+        file: str or path. For a path in a bucket, only the scheme is checked.
         inputs: strs or paths, local input files or globs. The output must not
             replace an input file.
 
@@ -49,7 +49,7 @@ def check_directory(path):
     """Refuse an output directory that cannot be made, before long work begins.
 
     Args:
-        path: str or path. In a bucket, nothing is checked.
+        path: str or path. A path in a bucket is not checked.
 
     Raises:
         ValueError: the path or one of its parents is a file or a broken link.

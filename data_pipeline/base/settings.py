@@ -35,7 +35,7 @@ from data_pipeline.base.suggestions import did_you_mean
 
 
 class Range(typing.NamedTuple):
-    """Range of a number: a text for ints, a text for floats, and a test."""
+    """Range of a number: its texts for ints and for floats, and a test."""
 
     integer: str
     number: str
@@ -84,8 +84,8 @@ def setting(
         range: Range of a number, or None for any number.
         choices: tuple of str, the allowed strings, or None for any string.
         metavar: str, placeholder for the value in the option's help.
-        meant: dict of wrong values that users may give, each with the choice
-            that the error message suggests instead; or None.
+        meant: dict of wrong values that users may give to the choices that the
+            error message suggests instead, or None.
         **facts: further metadata of the field, for the settings class.
 
     Returns:
@@ -123,7 +123,7 @@ class Settings:
 
     @classmethod
     def of(cls, values):
-        """Make settings from a dict; refuse unknown names.
+        """Make settings from a dict of field names to values.
 
         Raises:
             ValueError, TypeError: see `read`.
@@ -137,8 +137,9 @@ class Settings:
 
         Args:
             path: str or path of a JSON or YAML file, or None.
-            options: argparse.Namespace with the options of `add_options`, or
-                dict, or None. An option with the value None counts as absent.
+            options: argparse.Namespace or dict with the options of
+                `add_options`, or None. An option with the value None counts as
+                absent.
             **defaults: values that replace the fields' defaults.
 
         Raises:
@@ -214,7 +215,7 @@ def check(field, value):
 
 
 def check_value(name, value, kind, range=None, choices=None, meant=None):
-    """Refuse a value of the wrong type, range or choice.
+    """Refuse a value of a wrong type, out of range or not among the choices.
 
     Args:
         name: str, name of the field or argument, for the message.
@@ -270,7 +271,7 @@ def _near_choice(value, choices, meant):
 
 
 def kind_of(field):
-    """Return a field's type and whether its value may be None, bool."""
+    """Return a field's type and a bool: whether the value may be None."""
     if not isinstance(field.type, types.UnionType):
         return typing.get_origin(field.type) or field.type, False
     kinds = [kind for kind in field.type.__args__ if kind is not type(None)]
@@ -278,17 +279,17 @@ def kind_of(field):
 
 
 def read_file(cls, path):
-    """Read the fields of a settings file, a dict.
+    """Read a settings file as a dict of field names to values.
 
     Args:
         cls: class of settings.
-        path: str or path, also in a bucket. A file with the suffix `.yaml` or
-            `.yml` is YAML, any other file is JSON.
+        path: str or path, local or in a bucket. A file with the suffix `.yaml`
+            or `.yml` is YAML, any other file is JSON.
 
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: the file does not contain an object, has unknown fields, is
-            too long, or does not match its digest in the `SHA256SUMS` of the
+            too long, or does not match its digest in the `SHA256SUMS` of its
             run or export.
     """
     path = as_path(path)
@@ -320,7 +321,7 @@ def refuse_unknown(cls, values, place, advice=None):
 
     Args:
         cls: class of settings.
-        values: dict.
+        values: dict of names to values.
         place: str, the origin of the values, for the message.
         advice: str, end of the message. Default None: the message ends with
             the known names.
@@ -343,7 +344,7 @@ def refuse_unknown(cls, values, place, advice=None):
 
 
 def _verify(path):
-    """Compare a file with the `SHA256SUMS` beside it and one directory up.
+    """Compare a file with the `SHA256SUMS` beside it and in the parent.
 
     In a run, `SHA256SUMS` is beside the file. In an export, the file is in the
     folder `assets.extra`, and `SHA256SUMS` is beside this folder.
@@ -359,7 +360,7 @@ def _verify(path):
 
 
 def add_options(parser, cls, names=None, skip=(), defaults=None):
-    """Add an option for each field to a parser, with the default None.
+    """Add an option with the default None for each field of a settings class.
 
     Args:
         parser: argparse.ArgumentParser, or an argument group.
@@ -425,7 +426,7 @@ def _placeholder(field, default):
 
 
 def given_options(cls, options):
-    """Return the fields that the user gave as options, a dict."""
+    """Return a dict of field names to the values given as options."""
     if options is None:
         return {}
     values = options if isinstance(options, dict) else vars(options)

@@ -19,7 +19,7 @@ _READ_ONLY = ("http://", "https://", DATASETS)
 
 
 class Status(typing.NamedTuple):
-    """Size of a file in bytes, and modification time in s, 0 if unknown."""
+    """Size of a file in bytes and modification time in s; unknown values: 0."""
 
     length: int
     mtime: int
@@ -166,7 +166,7 @@ class UrlPath:
         self._change("rm", recursive=True)
 
     def replace(self, target):
-        """Move a file; if the file system copies, the move is not atomic."""
+        """Move a file. The move is not atomic if the file system copies."""
         self._change("mv", target._path)
 
     def check_writable(self):
@@ -204,7 +204,7 @@ class UrlPath:
 
 
 class _File(WrappedFile):
-    """Binary file to read; errors become OSErrors with one line."""
+    """Binary file to read; errors become OSErrors with one-line messages."""
 
     def __init__(self, file, url):
         super().__init__(file)
@@ -225,7 +225,7 @@ class _File(WrappedFile):
 
 
 class _Output(io.RawIOBase):
-    """Binary file to write; errors become OSErrors with one line."""
+    """Binary file to write; errors become OSErrors with one-line messages."""
 
     def __init__(self, file, url):
         self._file, self._url = file, url

@@ -39,10 +39,10 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
     span is kept. Among spans with equal scores, the first span is best.
 
     Args:
-        outputs: dict, the outputs of `XLNetQuestionAnswering` without
-            `start_positions`: `start_top_scores` and `start_top_positions`
-            [W, S], `end_top_scores` and `end_top_positions` [W, S, E],
-            `class_logits` [W].
+        outputs: dict, the outputs of `XLNetQuestionAnswering` for inputs
+            without `start_positions`: `start_top_scores` and
+            `start_top_positions` [W, S], `end_top_scores` and
+            `end_top_positions` [W, S, E], `class_logits` [W].
         windows: QuestionWindows. Only `window_row`, `begins`, `ends`,
             `is_max_context` and the feature `class_index` are used.
         contexts: string tensor [N], UTF-8, the context of each question.
@@ -52,14 +52,14 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
     Returns:
         dict of tensors, the best answers first:
             text: string [N, n], slices of the contexts, "" for no answer.
-            begin, end: int32 [N, n], the slice in code points, ends exclusive,
-                -1 for no answer.
-            score: float32 [N, n], sum of the log-probabilities of start and
-                end, with natural logarithms, -2e6 for no answer.
+            begin, end: int32 [N, n], the slice in code points (ends are
+                exclusive), -1 for no answer.
+            score: float32 [N, n], sum of the natural log-probabilities of start
+                and end, -2e6 for no answer.
             start_score, end_score: float32 [N, n], the two terms of `score`,
                 -1e6 for no answer.
-            null_score: float32 [N], logit that the question has no answer, the
-                minimum over the windows.
+            null_score: float32 [N], logit that the question has no answer: the
+                minimum of `class_logits` over the question's windows.
 
     Raises:
         ValueError: a setting is out of range.
@@ -95,9 +95,9 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
 
 
 def _best_texts(spans, characters, numbers, n_best):
-    """Find each question's best spans with different texts, tensors [N, n].
+    """Find each question's best spans with different texts, dict of [N, n].
 
-    `numbers` is the index of each question's context.
+    `numbers` has the index of each question's context in `characters`.
     """
     rows = spans.pop("row")
     spans["begin"], spans["end"], is_text = characters.strip(
@@ -116,11 +116,11 @@ def _best_texts(spans, characters, numbers, n_best):
 
 
 class _Characters:
-    """Characters of contexts, to compare spans and to cut their texts.
+    """Characters of contexts, to compare spans and to extract their texts.
 
     Time and memory grow with the number of characters plus the number of spans.
-    If the text of every span were cut, they would grow with the sum of the
-    lengths of all spans.
+    To extract every span's text for a comparison, time and memory would grow
+    with the sum of the lengths of all spans.
 
     Args:
         contexts: string tensor [M], UTF-8, the M different contexts.
@@ -160,7 +160,7 @@ class _Characters:
         return tf.cast(begins, tf.int32), tf.cast(ends, tf.int32), first < limit
 
     def digests(self, rows, begins, ends):
-        """Hash the texts of spans, int64 [K]."""
+        """Hash the texts of spans, int64 [K]; see `strip` for the arguments."""
         powers = tf.fill([tf.size(self._codes)], tf.constant(_BASE, tf.int64))
         powers = tf.math.cumprod(powers, exclusive=True)  # modulo 2^64
         sums = tf.cumsum(tf.cast(self._codes + 1, tf.int64) * powers)
@@ -174,7 +174,7 @@ class _Characters:
         return digests * tf.gather(powers, last - begins)
 
     def texts(self, rows, begins, ends):
-        """Cut spans out of the contexts, string [K]; "" for a begin of -1."""
+        """Extract the texts of spans, string [K]; "" for a begin of -1."""
         starts = tf.gather(self._starts, rows)
         begins, ends = (
             starts + tf.cast(tf.maximum(x, 0), tf.int64) for x in (begins, ends)

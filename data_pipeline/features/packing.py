@@ -1,10 +1,11 @@
 """Packing of token ids into sequences of the model, as TensorFlow ops.
 
 The layouts are the same as in the releases of XLNet and BERT. XLNet's layout is
-`A sep cls` or `A sep B sep cls`. BERT's layout has the `cls` at the front. Only
-TensorFlow's own ops are used, so that TensorFlow Serving can load an export.
+`A sep cls` for one segment, and `A sep B sep cls` for a pair of segments.
+BERT's layout has the `cls` at the front. Only TensorFlow's own ops are used, so
+that TensorFlow Serving can load an export.
 
-Shapes: B sequences, T tokens, W words.
+Shapes: B sequences, T tokens of a sequence or of one of its segments, W words.
 """
 
 import reprlib
@@ -67,7 +68,7 @@ def pack(
     Args:
         first: int32 ragged tensor [B, (T)], segment A.
         second: int32 ragged tensor [B, (T)], segment B, or None.
-        sequence_length: int, maximum of T, with [SEP] and [CLS].
+        sequence_length: int, maximum of T, including [SEP] and [CLS].
         truncate: str, the segment of a pair to truncate, see `kept_lengths`.
         pad_side: "left" (default) or "right".
         pad_to_longest: bool. False (default): T is `sequence_length`. True: T
@@ -78,7 +79,7 @@ def pack(
 
     Returns:
         dict of int32 tensors [B, T]: `token_ids`, `segment_ids` and
-        `padding_mask`, 1 for real tokens.
+        `padding_mask` (1 for real tokens).
 
     Raises:
         ValueError: a setting is out of range.
@@ -119,10 +120,10 @@ def pack(
 
 
 def checked_size(values, check_size, count, num_tokens):
-    """Return a copy of a tensor that is computed only after a size check.
+    """Copy a tensor; the copy is computed only after a size check.
 
     Args:
-        values: tensor.
+        values: tensor to copy.
         check_size: function of `count` and `num_tokens` that returns an
             operation, or None for no check. The operation fails if there are
             too many tokens.
@@ -169,7 +170,7 @@ def _lay_out(first, second, lengths, width, pad_side, layout):
 
 
 def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
-    """Compute the lengths of the segments of pairs after truncation.
+    """Compute the lengths of both segments of each pair after truncation.
 
     Args:
         first_lengths: int32 tensor [B].
@@ -198,8 +199,8 @@ def last_tokens(values, longest, sequence_length):
     """Keep the last tokens of second segments, whose end matters most.
 
     Args:
-        values: ragged tensor [B, (T)].
-        longest: int, maximum number of tokens to keep per row.
+        values: ragged tensor [B, (T)], the second segments of pairs.
+        longest: int, maximum number of tokens to keep per segment.
         sequence_length: int, T. Fewer than `longest` tokens are kept if three
             symbols and one token of the first segment would otherwise not fit.
 
@@ -213,12 +214,12 @@ def last_tokens(values, longest, sequence_length):
 
 
 def align(values, width, default=0, begin=0):
-    """Pad the values of segment A's tokens to the length of the sequence.
+    """Pad values of segment A, one per token, to the length of the sequence.
 
     Args:
         values: ragged tensor [B, (T)].
         width: int or int32 scalar, T of the sequences.
-        default: value of all other tokens.
+        default: value of all tokens outside of segment A.
         begin: int, position of the segment's first token. Default 0.
 
     Returns:
@@ -278,11 +279,12 @@ def word_pieces(tokenize, words):
 
 
 def _at(rows, places, lengths, otherwise):
-    """Gather values at places [B, T] of rows, or a default outside of a row.
+    """Gather values of each row at given places, or a default elsewhere.
 
     Args:
         rows: ragged tensor [B, (T)].
-        places: int32 tensor [B, T], indices of tokens in the row.
+        places: int32 tensor [B, T], indices of values in the row. An index
+            outside of the row gives the default.
         lengths: int32 tensor [B, 1], number of valid tokens of each row.
         otherwise: the default, a value or a tensor [B, T].
     """

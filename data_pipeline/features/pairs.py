@@ -1,8 +1,8 @@
 """Packing of source and target texts into sequences, as TensorFlow ops.
 
-A target B follows its source A: `A sep B sep`. BERT's layout has a `cls` at the
-front. Only TensorFlow's own ops are used, so that TensorFlow Serving can load
-an export.
+A target follows its source: `source sep target sep`. BERT's layout has a `cls`
+at the front. Only TensorFlow's own ops are used, so that TensorFlow Serving can
+load an export.
 
 Shapes: B pairs, T tokens of a sequence, P tokens of a target.
 """
@@ -37,11 +37,12 @@ def check_lengths(sequence_length, target_length):
 
 
 def pack_sources(sources, room, layout="xlnet"):
-    """Add [SEP] and BERT's [CLS] to sources; cut long sources at the end.
+    """Add [SEP], and [CLS] for BERT, to sources; cut long sources at the end.
 
     Args:
         sources: int32 ragged tensor [B, (T)].
-        room: int, maximum number of tokens of a source with these symbols.
+        room: int, maximum number of tokens of a source, including the added
+            [SEP] and [CLS].
         layout: str, "xlnet" (default) or "bert".
 
     Returns:
@@ -55,7 +56,7 @@ def pack_sources(sources, room, layout="xlnet"):
 
 
 def pack_pairs(sources, targets, sequence_length, target_length, layout):
-    """Join each source with its target.
+    """Join each source and its target to one sequence.
 
     Args:
         sources, targets: int32 ragged tensors [B, (T)].
@@ -66,11 +67,11 @@ def pack_pairs(sources, targets, sequence_length, target_length, layout):
         layout: str, "xlnet" or "bert".
 
     Returns:
-        sequences: dict of int32 ragged tensors [B, (T)], `token_ids` and
+        sequences: dict of int32 ragged tensors [B, (T)]: `token_ids` and
             `segment_ids`.
-        targets: dict of tensors [B, P]: `target_ids` int32, `target_positions`
-            int32, positions in the sequence, and `target_weights` float32, 0
-            for padding.
+        targets: dict of tensors [B, P]: `target_ids` (int32),
+            `target_positions` (int32, positions in the sequence) and
+            `target_weights` (float32, 0 for padding).
     """
     sources = pack_sources(sources, sequence_length - target_length, layout)
     end = column([SEP_ID], sources.nrows())

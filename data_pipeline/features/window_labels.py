@@ -1,5 +1,7 @@
 """Labels of question windows: positions of the answers.
 
+See `windows` for contexts and windows.
+
 Shapes: N questions, A answers of all questions, W windows, T tokens per window.
 """
 
@@ -15,15 +17,15 @@ _NO_TEXT = r"[\p{Cc}\p{Cf}\p{Me}\p{Mn}\p{Z}]*"
 
 
 def answer_pieces(windows, contexts, starts, texts, rows=None):
-    """Find the pieces of the contexts that contain the answers.
+    """Find the first and the last context piece of each answer.
 
     Args:
         windows: QuestionWindows.
-        contexts: string tensor [N].
+        contexts: string tensor [N], the context of each question.
         starts: int tensor [A], offset of each answer in the context, in
             characters. Below 0: no answer.
-        texts: string tensor [A].
-        rows: int tensor [A], the question of each answer. Default None: one
+        texts: string tensor [A], the answers.
+        rows: int tensor [A], index of each answer's question. Default None: one
             answer per question.
 
     Returns:
@@ -31,8 +33,8 @@ def answer_pieces(windows, contexts, starts, texts, rows=None):
             the context.
         is_found: bool [A], whether the answer is in the context at its offset
             and has at least one piece.
-        is_exact: bool [A], whether the first piece begins and the last piece
-            ends exactly with the answer's text.
+        is_exact: bool [A], whether the first piece begins where the answer
+            begins, and the last piece ends where the answer ends.
     """
     piece_begins, piece_ends = windows.context_begins, windows.context_ends
     contexts = valid_utf8(contexts)
@@ -75,11 +77,11 @@ def answer_pieces(windows, contexts, starts, texts, rows=None):
 
 
 def window_labels(windows, rows, first, last, is_found):
-    """Find the positions of the first whole answer in each window.
+    """Find the start and end of the first whole answer in each window.
 
     Args:
         windows: QuestionWindows.
-        rows: int tensor [A], the question of each answer, in ascending order.
+        rows: int tensor [A], index of each answer's question, ascending.
         first, last, is_found: tensors [A] from `answer_pieces`.
 
     Returns:
@@ -127,18 +129,20 @@ def training_windows(windows, contexts, answer_starts, answer_texts):
 
     Args:
         windows: QuestionWindows.
-        contexts: string tensor [N].
+        contexts: string tensor [N], the context of each question.
         answer_starts: int tensor [N], offset of each answer in the context, in
             characters. Below 0: no answer.
         answer_texts: string tensor [N]. A text without visible characters means
             that there is no answer.
 
     Returns:
-        features: dict of tensors [N, T] and [N], with `start_positions`.
+        features: dict of tensors [N, T] and [N]: the features of the chosen
+            windows and `start_positions`.
         labels: dict of `start_positions` and `end_positions`, int32 [N], and
             `is_impossible`, float32 [N].
-        weights: float32 [N]. 0 excludes a question from the loss, because its
-            answer is not at its offset in the context or has no piece.
+        weights: float32 [N], 0 for a question to leave out of the loss, else 1.
+            The answer of such a question is not at its offset in the context or
+            has no piece.
     """
     with tf.device("CPU:0"):
         first, last, is_found, _ = answer_pieces(

@@ -1,6 +1,9 @@
 """Division of long texts into overlapping windows, as TensorFlow ops.
 
-The ops are TensorFlow's or SentencePiece's. So an export can read raw text.
+An exported model contains these ops, so it accepts raw text.
+
+A context is a text to search for the answer to a question. A window is a
+question with a section of its context, or a section of a single text.
 
 Shapes: N texts or questions, W windows of all texts together, T tokens of a
 window, P pieces of a context, C pieces of a context in one window.
@@ -20,20 +23,20 @@ from data_pipeline.tokenization.symbols import find_layout
 
 
 class QuestionWindows(typing.NamedTuple):
-    """Windows of questions and their contexts, in the order of the questions.
+    """Windows of several questions, in the order of the questions.
 
     Attributes:
         window_row: int32 [W], index of each window's question.
-        begins, ends: int32 ragged [W, (C)], offsets of each piece in the
-            context, in characters. Ends are exclusive.
-        is_max_context: bool ragged [W, (C)], True if no other window has more
-            context around the piece, see `max_context`.
-        features: dict of `token_ids`, `segment_ids`, `padding_mask` and
-            `answer_mask`, int32 [W, T], and `class_index`, int32 [W].
-        first_piece: int32 [W], index of the window's first piece in the
-            context.
-        context_begins, context_ends: int32 ragged [N, (P)], the same offsets as
-            `begins` and `ends` for all pieces of each question's context.
+        begins, ends: int32 ragged [W, (C)], offsets in the context of each
+            context piece of the window, in characters. Ends are exclusive.
+        is_max_context: bool ragged [W, (C)], True for a piece if no other
+            window has more context around the piece, see `max_context`.
+        features: dict of int32 tensors: `token_ids`, `segment_ids`,
+            `padding_mask` and `answer_mask` [W, T], and `class_index` [W].
+        first_piece: int32 [W], index in the context of the window's first
+            context piece.
+        context_begins, context_ends: int32 ragged [N, (P)], offsets like
+            `begins` and `ends`, but for all pieces of each question's context.
         question_lengths: int32 [N], number of pieces of each question before
             truncation.
     """
@@ -50,14 +53,14 @@ class QuestionWindows(typing.NamedTuple):
 
     @property
     def num_pieces(self):
-        """Number of pieces of the context in each window, int32 [W]."""
+        """Number of context pieces in each window, int32 [W]."""
         return tf.cast(self.begins.row_lengths(), tf.int32)
 
     @property
     def context_position(self):
         """Position of the context's first token in the window, int32 [W].
 
-        0, or 1 after a class token at the front.
+        The position is 1 after a class token at the front, else 0.
         """
         return tf.cast(tf.equal(self.features["class_index"], 0), tf.int32)
 
@@ -106,7 +109,7 @@ def make_windows(
     Args:
         tokenizer: GraphTokenizer.
         questions: string tensor [N].
-        contexts: string tensor [N]. Equal contexts are tokenized once.
+        contexts: string tensor [N], one context per question.
         sequence_length: int, T. Default 512.
         stride: int, number of pieces between the starts of two windows. Default
             128.
@@ -199,18 +202,19 @@ def _features(pieces, questions, width, layout):
 
 
 def max_context(places):
-    """Mark each piece in the window that has the most context around it.
+    """Mark each piece once: in the window with the most context around it.
 
-    The amount of context is the number of pieces on the left or the right,
-    whichever is smaller, plus 0.01 x the number of pieces in the window. If
-    several windows have equal amounts, the piece is marked in the first window.
+    A window's context around a piece is the number of context pieces on the
+    left or the right, whichever is smaller, plus 0.01 x the number of context
+    pieces in the window. If several windows have equal values, the piece is
+    marked in the first of these windows.
 
     Args:
-        places: int64 ragged tensor [W, (C)], indices of the windows' pieces
-            among the pieces of all contexts.
+        places: int64 ragged tensor [W, (C)], indices of the windows' context
+            pieces among the pieces of all contexts.
 
     Returns:
-        bool tensor with one value per piece of each window.
+        bool tensor with one value per context piece of each window.
 
     Source: `_check_is_max_context` of the released run_squad.
     """
@@ -231,10 +235,10 @@ def max_context(places):
 
 
 def window_places(lengths, starts, room, stride, check_size=None):
-    """Divide texts into windows, which contain the indices of token ids.
+    """Divide texts into windows, given as indices of the texts' token ids.
 
     A text of at most `room` ids has one window. A longer text has one more
-    window for each further `stride` ids, and one for a remainder of fewer ids.
+    window for each further `stride` ids, and a last window for remaining ids.
 
     Args:
         lengths: int64 tensor [N], number of ids of each text.
@@ -248,7 +252,7 @@ def window_places(lengths, starts, room, stride, check_size=None):
         places: ragged int64 tensor [W, (room)], indices of each window's ids
             among all ids.
         rows: int64 tensor [W], index of each window's text.
-        first: int64 tensor [W], offset of each window in its text.
+        first: int64 tensor [W], index in the text of each window's first id.
 
     Source: `doc_spans` of the released run_squad.
     """
@@ -263,7 +267,7 @@ def window_places(lengths, starts, room, stride, check_size=None):
 
 
 def windows_of_texts(ids, room, stride, check_size=None):
-    """Divide texts into windows, which contain token ids.
+    """Divide texts into windows, given as token ids.
 
     Args:
         ids: ragged int32 tensor [N, (tokens)].
