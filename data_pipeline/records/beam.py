@@ -1,17 +1,17 @@
 """Build of records on Apache Beam, for text that is too large for one machine.
 
 A part is a section of the text with its own shards, see `records.build`.
-`data_pipeline.records.processes` builds parts with the same bytes. The pipeline
-has two branches:
+`data_pipeline.records.processes` builds the same parts, byte for byte, on one
+machine. The pipeline has two branches:
 
     files -> lengths of their documents -> part of each document
     files -> documents -> grouped by part -> shards
 
 The text is read twice: first to find the ends of the parts, then to send each
 document to the worker that builds its part. Workers write to the temporary
-directory of the output. The workers need this directory and the text at the
-same paths as this process, for example in a bucket. At the end, this process
-renames the shards and writes the manifest.
+directory of the output. The workers must reach this directory and the text
+under the same paths as the calling process, for example in a bucket. At the
+end, the calling process renames the shards and writes the manifest.
 """
 
 import contextlib
@@ -42,14 +42,14 @@ _USERS_ERRORS = {
 
 
 class Parts(typing.NamedTuple):
-    """Parts of the text, to find a document's part by the document's index.
+    """Table of the parts of the text, to look up the part of a document.
 
     Attributes:
         first: list of int, the index of each file's first document in the whole
             text.
         threshold: result of `held_out.validation_threshold`.
-        lasts: dict of split to int64 array, the index of the last document of
-            each part of the split.
+        lasts: dict of split names to int64 arrays. The array of a split has the
+            index of the last document of each part.
     """
 
     first: list
@@ -57,13 +57,13 @@ class Parts(typing.NamedTuple):
     lasts: dict
 
     def find(self, number, seed):
-        """Find a document's split, and the number of its part in the split."""
+        """Find the split of a document, and the number of its part there."""
         split = held_out.split_of(number, self.threshold, seed)
         return split, int(np.searchsorted(self.lasts[split], number))
 
 
 class _Measured(typing.NamedTuple):
-    """Stand-in for a document, with the length of its text but no text.
+    """Stand-in for a Document that has only the length of the text.
 
     `text` is a range of ints as long as the document's text. `number` is the
     index of the document in the whole text.
@@ -74,7 +74,7 @@ class _Measured(typing.NamedTuple):
 
 
 class Builder:
-    """Builder of all parts on Beam, for `records.build.build_records`.
+    """Builder of all parts on Beam: the `build_parts` of `build_records`.
 
     Args:
         runner: str, such as "DirectRunner", "DataflowRunner", "FlinkRunner"
@@ -118,10 +118,10 @@ class _Work(typing.NamedTuple):
 
 
 def _add_transforms(beam, pipeline, paths, reader, work):
-    """Add the transforms of a build to a pipeline.
+    """Add the two branches of a build to a Beam pipeline.
 
     Args:
-        paths: list of tuple of int and str, number and path of each file.
+        paths: list of (int, str), the number and the path of each file.
         reader: Reader of the corpus.
         work: _Work.
     """
@@ -148,11 +148,11 @@ def _add_transforms(beam, pipeline, paths, reader, work):
 
 
 def _measure(file, reader):
-    """Measure the documents of a file.
+    """Measure the lengths of the documents of a file.
 
     Returns:
-        tuple of the file's number, the lengths of its documents, its digest,
-        and the counts of its bad text.
+        tuple of the file's number (int), the lengths of its documents (int64
+        array), its SHA-256 (str) and the counts of its bad text (dict).
     """
     number, path = file
     log = ReadLog()
@@ -171,8 +171,8 @@ def _plan_parts(measured, settings, directory):
     Args:
         measured: list of results of `_measure`.
         settings: RecordSettings with all defaults filled in.
-        directory: str, where a file with the number of parts, the digests and
-            the counts of bad text is written.
+        directory: str. A file there gets the number of parts, the digests of
+            the text files and the counts of bad text.
 
     Returns:
         Parts.
@@ -226,7 +226,7 @@ def _build(grouped, work):
 
 
 def _finished_parts(directory, corpus):
-    """Load the built parts in order; make a ReadLog from the saved counts."""
+    """Load the parts that workers built; make a ReadLog of saved counts."""
     counts = files.read_json_object(os.path.join(directory, _COUNTS))
     built = [
         load_part(directory, split, number)
@@ -247,7 +247,7 @@ def _finished_parts(directory, corpus):
 
 
 def _absolute(path):
-    """Make a path absolute, for processes in other working directories."""
+    """Make a path absolute, for workers with other working directories."""
     return path if files.is_remote(path) else os.path.abspath(path)
 
 

@@ -12,10 +12,10 @@ The directory of a set is in one of three states:
   settings, see `plan`) returns this set.
 - Begun: its temporary directory has finished parts and their plan. A build with
   the same plan continues from these parts.
-- Neither: a new build begins.
+- Neither of these: a new build begins.
 
-A build with a different plan is refused. With `overwrite`, this build begins
-anew.
+If the directory has another plan than the build, the build is refused. With
+`overwrite`, the build begins anew instead.
 """
 
 import dataclasses
@@ -62,8 +62,8 @@ def build_records(
 ):
     """Build a set of records from text.
 
-    For an interrupted build, the same call continues from the finished parts.
-    For a complete set, the same call only returns the manifest.
+    If a build was interrupted, the same call continues from its finished parts.
+    If the set is complete, the same call only returns the manifest.
 
     Args:
         text: str or path of a text file, a glob, a list of these, or a Corpus.
@@ -77,9 +77,9 @@ def build_records(
             with another text, tokenizer or settings, and other files that are
             named like files of a set. Default False.
         progress: function of a number of bytes, or None. Each call passes the
-            bytes of text finished since the last call. Text is finished when
-            its records are written, or when it was compared with a complete
-            set.
+            number of bytes of text finished since the last call. Text is
+            finished when its records are written, or when the text was compared
+            with a complete set.
         build_parts: function such as a `beam.Builder`, or None to build in
             processes of this machine. The function maps (corpus, tokenizer,
             settings, directory of the parts) to (list of BuiltPart, ReadLog).
@@ -118,7 +118,7 @@ def build_records(
 
 
 def _complete_set(output, plan, corpus, overwrite, report):
-    """Return the manifest of a complete set with the same plan, or None."""
+    """Return the manifest of a complete set with the same plan, else None."""
     # An earlier call may have been stopped in its last step. Complete its set,
     # also with `overwrite`.
     was_completed = clean_up(output)
@@ -141,7 +141,7 @@ def _complete_set(output, plan, corpus, overwrite, report):
 
 
 def _begin(writer, plan, overwrite):
-    """Keep the finished parts if their plan is the same, else remove them."""
+    """Keep the finished parts of the same plan; refuse or remove others."""
     directory = writer.building
     count, differs = count_parts(directory), None
     if count:
@@ -205,8 +205,8 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
         bad_text: dict of counts of bad text, see ReadLog.
 
     Returns:
-        tuple of Manifest, and dict of the final name of each shard to its
-        temporary name.
+        tuple of Manifest, and dict of the shards' final names to their
+        temporary names.
     """
     stored = stored_features(
         settings.sequence_length,

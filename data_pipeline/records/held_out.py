@@ -20,10 +20,10 @@ _MOST_CHARACTERS_OF_A_TOKEN = 8
 
 
 def piece_characters(documents, settings):
-    """Number of characters of the pieces into which a short text is divided.
+    """Compute the size of the pieces into which a short text is cut.
 
-    A short text with few documents must be divided. If whole documents were
-    held out, their share of the text could be several times the requested
+    A short text with few documents must be cut into pieces. If whole documents
+    were held out, their share of the text could be several times the requested
     fraction.
 
     Args:
@@ -31,9 +31,10 @@ def piece_characters(documents, settings):
         settings: RecordSettings.
 
     Returns:
-        int for `Corpus.divided`, or None to keep the documents whole. Documents
-        stay whole if nothing is held out, if the text is long, or if their
-        number is at least 2 and at least 0.25 / `validation_fraction`.
+        int, characters of a piece for `Corpus.divided`, or None to keep the
+        documents whole. Documents stay whole if nothing is held out, if the
+        text is long, or if the number of documents is at least 2 and at least
+        0.25 / `validation_fraction`.
     """
     fraction = settings.validation_fraction
     if not fraction:
@@ -48,12 +49,12 @@ def piece_characters(documents, settings):
 
 
 def _enough(settings):
-    """Number of characters that fills a sequence in any language, int."""
+    """Number of characters that suffice for a sequence in any language, int."""
     return _MOST_CHARACTERS_OF_A_TOKEN * settings.sequence_length
 
 
 def numbered_parts(documents, threshold, seed):
-    """Assign documents to the splits and group them into parts.
+    """Assign documents to splits, and group each split's documents into parts.
 
     A part is a section of the text with its own shards, see `records.build`.
 
@@ -98,12 +99,12 @@ def split_of(number, threshold, seed):
 
 
 def validation_threshold(documents, settings):
-    """Compute the largest hash of a held-out document.
+    """Compute the hash up to which documents are held out.
 
     If the text is long enough for two sequences, at least one sequence is held
-    out and at least one is kept for training, even if the requested fraction is
-    too small or too large for this. Documents are read until both splits have
-    text for a sequence.
+    out and at least one is kept for training. This holds for any requested
+    fraction above 0. Documents are read until both splits have text for a
+    sequence.
 
     Args:
         documents: function that returns an iterator over all documents.

@@ -40,8 +40,8 @@ class Shard:
         first_crc32c, last_crc32c: int, the checksums in the TFRecord frames of
             the first and the last record.
         starts: tuple of int, numbers of the records that begin another part of
-            the text, so they do not continue the record before. The shard's
-            first record is not listed.
+            the text. Such a record does not continue the record before. The
+            shard's first record is not listed.
     """
 
     file: str
@@ -175,7 +175,7 @@ def check_files(directory, manifest, split=None):
 
     Raises:
         FileNotFoundError: a shard is missing.
-        ValueError: a shard has another size, or its first or last record is
+        ValueError: the size of a shard is wrong, or its first or last record is
             damaged or exchanged.
     """
 
@@ -241,7 +241,7 @@ def shard_size(path):
 
 
 def all_shards(manifest, split=None):
-    """List the shards of a split, or of all splits, list of Shard."""
+    """List the shards of a split (None: all splits), list of Shard."""
     return [
         shard
         for name, shards in manifest.splits.items()
@@ -291,8 +291,9 @@ def verify_records(directory, split=None, likely=None):
             compare the SHA-256 of shards.
 
     Returns:
-        list of BadRecord in order, empty if no record is damaged. A shard of
-        another set, damaged or not, has one BadRecord, whose `record` is None.
+        list of BadRecord in order, empty if no record is damaged. A shard that
+        was exchanged for another file has one BadRecord, whose `record` is
+        None.
 
     Raises:
         FileNotFoundError: the manifest or a shard is missing.

@@ -3,7 +3,7 @@
 A part is written whole or not at all.
 
 All random draws of a part depend only on the seed, the split and the number of
-the part. So every process builds the same bytes.
+the part. So the bytes do not depend on the process that builds the part.
 
 The files of a part, in the temporary directory of a build:
 
@@ -11,8 +11,8 @@ The files of a part, in the temporary directory of a build:
     train-0.json        counts, and the digest of the part's text
     train-0.sha256      SHA-256 of these files, written last
 
-A part counts as missing if it has no `.sha256` file, or if another of its files
-does not match the digest in the `.sha256` file.
+A part counts as missing if it has no `.sha256` file, or if another file of the
+part does not match its digest in the `.sha256` file.
 """
 
 import dataclasses
@@ -64,7 +64,7 @@ class BuiltPart(typing.NamedTuple):
 
 
 def finished_part(directory, split, number, documents, tokenizer, settings):
-    """Load a finished part if it has the same text, else build it.
+    """Load a finished part if it has the text `documents`, else build it.
 
     Args:
         directory: str, path of the temporary files.
@@ -193,8 +193,8 @@ def write_shard(path, chunks, direction="forward"):
 
     Args:
         path: str.
-        chunks: iterable of uint8 array [n, frame bytes], with at least one
-            record.
+        chunks: iterable of uint8 arrays [n, frame bytes], which together have
+            at least one record.
         direction: str.
 
     Returns:
@@ -227,7 +227,7 @@ def write_shard(path, chunks, direction="forward"):
 
 
 def join_shards(directory, shards, most_bytes):
-    """Join the shards of successive parts up to a size.
+    """Join the shards of successive parts up to a maximum size.
 
     Args:
         directory: str, path of the temporary files.
@@ -236,7 +236,7 @@ def join_shards(directory, shards, most_bytes):
             shards. A shard above the maximum stays unchanged.
 
     Yields:
-        Shard. Its `starts` are the numbers of the first records of the second
+        Shard. Its `starts` are the numbers of the records that begin the second
         and later parts.
     """
     group, size = [], 0
@@ -276,7 +276,7 @@ def _joined(directory, group):
 
 
 def _record_values(stream, split, number, direction, starts_word, settings):
-    """Make the arrays of all records of a part in one direction."""
+    """Make a part's records in one direction: dict of features to arrays."""
     backward = direction == "backward"
     rng = np.random.default_rng(
         [settings.seed, schema.SPLITS.index(split), number, int(backward)]

@@ -1,8 +1,8 @@
 """Plan of a build: all inputs that determine the bytes of a set of records.
 
 The plan is stored in `build.json`. During the build, this file is in the
-temporary directory. In a complete set, this file also has the SHA-256 of the
-text files.
+temporary directory. In a complete set, this file also has the SHA-256 of each
+text file.
 """
 
 import os
@@ -64,7 +64,7 @@ def write_plan(directory, plan, digests=None):
 
 
 def read_plan(directory):
-    """Read the plan in a directory, dict; None if it cannot be read.
+    """Read the plan in a directory: a dict, or None for an unreadable file.
 
     Args:
         directory: path.
@@ -76,7 +76,7 @@ def read_plan(directory):
 
 
 def plan_difference(before, plan, ignored=()):
-    """Describe the first difference between two plans, str; None if equal.
+    """Describe the first difference of two plans: a str, or None if equal.
 
     Args:
         before: dict from `read_plan`, or None if the file cannot be read.
@@ -95,7 +95,7 @@ def plan_difference(before, plan, ignored=()):
 
 
 def changed_text(before, paths, report):
-    """Find a text file that changed since a set was built, str or None.
+    """Find the first text file that changed since a set was built.
 
     Args:
         before: dict from `read_plan`, the plan of the set.

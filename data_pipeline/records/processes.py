@@ -35,8 +35,8 @@ def build_in_processes(
         settings: RecordSettings with all defaults filled in.
         directory: str, where the parts are written.
         processes: int, number of processes. The parts do not depend on it.
-        report: function of a number of bytes. Each call passes the bytes of
-            text whose records were written since the last call.
+        report: function of a number of bytes. Each call passes the number of
+            bytes of text whose records were written since the last call.
 
     Returns:
         tuple of a list of BuiltPart, in order, and a ReadLog.
@@ -65,10 +65,10 @@ def build_in_processes(
 
 
 class _Progress:
-    """Progress in bytes of text whose records are written.
+    """Progress of a build, in bytes of text whose records are written.
 
-    Text is read before its records are built. So the bytes of a part are
-    reported only after its records are written.
+    The text of several parts is read ahead. The bytes of a part are reported
+    only after the records of this part are written.
 
     Args:
         report: function of a number of bytes.

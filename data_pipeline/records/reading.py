@@ -26,7 +26,7 @@ _SERVICE_SECONDS = 10
 
 
 class ReadableRecords:
-    """Readable records of several shards, addressed by position.
+    """Records of several shards without skipped records, found by position.
 
     Positions count the records that are not skipped. Position `num_records` is
     the first record again, so that a range near the end continues at the
@@ -60,14 +60,14 @@ class ReadableRecords:
         self._begin = self._end - count
 
     def locate(self, position):
-        """Find the index in the split of the record at each position.
+        """Find the record at each position: the record's index in the split.
 
         Args:
             position: int64 tensor.
 
         Returns:
-            tuple of int64 tensor, the indices, and bool tensor, True for a
-            record that is the first of a part of the text or follows a skipped
+            tuple of the indices (int64 tensor) and a bool tensor, which is True
+            for a record that begins a part of the text or follows a skipped
             record.
         """
         number = tf.searchsorted(self._end, position, side="right")
@@ -76,7 +76,7 @@ class ReadableRecords:
         return index, tf.equal(position, begin)
 
     def sources(self, position):
-        """Find the shard, and the record's number in it, for each position.
+        """Find each position's record: its shard, and its number in the shard.
 
         Args:
             position: int64 array [n].
@@ -144,7 +144,7 @@ class ReadableRecords:
 
 
 def _records_from(file, byte_offset, buffer_size):
-    """Dataset of the serialized records of a file after a byte offset."""
+    """Make a Dataset of a file's serialized records from a byte offset on."""
     # The op has an argument for the offset, but `TFRecordDataset` does not.
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=tf.reshape(file, [1]),
@@ -195,10 +195,10 @@ def parse_records(serialized, manifest):
         manifest: Manifest.
 
     Returns:
-        dict: `token_ids` and `segment_ids` int32 [b, T], `is_target` bool [b,
-        T], `is_reversed` and `is_next` bool [b]. For the form "frozen" also
-        `perm_mask` uint8 [b, T, T], 1 = may NOT attend, and `target_mapping`
-        uint8 [b, P, T].
+        dict: `token_ids` and `segment_ids` (int32 [b, T]), `is_target` (bool
+        [b, T]), `is_reversed` and `is_next` (bool [b]). Records of the form
+        "frozen" also have `perm_mask` (uint8 [b, T, T], 1 = may NOT attend) and
+        `target_mapping` (uint8 [b, P, T]).
     """
     parsed = tf.io.parse_example(
         serialized,
@@ -261,7 +261,7 @@ def tokenizer_of_records(directory, manifest):
 
     Raises:
         FileNotFoundError: the tokenizer's file is not beside the records.
-        ValueError: the file belongs to another tokenizer.
+        ValueError: the file is not the tokenizer of the records.
     """
     file = as_path(directory) / TOKENIZER
     settings = manifest.tokenizer
@@ -280,7 +280,7 @@ def tokenizer_of_records(directory, manifest):
 
 
 def checked_rows(batch_size, start_step, first_row, num_rows, replica_batch):
-    """Check the rows to read from a batch and fill in the defaults.
+    """Check which rows of a batch to read, and fill in the defaults.
 
     Args:
         batch_size: int, B.
@@ -358,8 +358,8 @@ def on_service(dataset, address):
 
     The service assigns each element at the start of a pipeline to one worker.
     Here the pipeline starts with a single element, so one worker reads the
-    whole dataset in order. Other workers may read the datasets of other rows or
-    replicas.
+    whole dataset in order. The service may give the datasets of other rows or
+    replicas to other workers.
     """
     source = tf.data.Dataset.from_tensors(0)
     return source.flat_map(without_autograph(lambda _: dataset)).apply(
@@ -370,7 +370,7 @@ def on_service(dataset, address):
 
 
 def _unpack_bits(packed):
-    """Unpack the bits of each row, as NumPy does: [b, n] to [b, 8 n], uint8."""
+    """Unpack the bits of each row like `np.unpackbits`: [b, n] to [b, 8 n]."""
     shifts = tf.constant([7, 6, 5, 4, 3, 2, 1, 0], tf.uint8)
     bits = tf.bitwise.right_shift(packed[:, :, None], shifts)
     bits = tf.bitwise.bitwise_and(bits, tf.constant(1, tf.uint8))

@@ -29,7 +29,7 @@ _MOST_SHARD_BYTES = 2**62
 
 
 class BatchFeature(typing.NamedTuple):
-    """Tensor of a batch: its shape in letters, such as "BT", dtype, meaning."""
+    """Tensor of a batch: shape (letters such as "BT"), dtype and meaning."""
 
     shape: str
     dtype: str
@@ -193,7 +193,8 @@ def check_lengths(
 class RecordSettings(Settings):
     """Settings of a set of records.
 
-    The method `resolved` replaces None by a default from other settings.
+    The method `resolved` replaces each None by a default, which depends on the
+    other settings.
     """
 
     sequence_length: int = setting(512, "tokens of a record", POSITIVE)
@@ -240,7 +241,7 @@ class RecordSettings(Settings):
 
     @property
     def shard_bytes(self):
-        """Maximum bytes of a joined shard, int; None to join no shards."""
+        """Maximum size of a joined shard in bytes; None to join no shards."""
         if self.shard_size is None:
             return None
         match = _SIZE.fullmatch(self.shard_size.strip())

@@ -141,7 +141,7 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
 
 
 def _sequences(data, pairs, sequence_length, reuse_length):
-    """Make Sequences from each Pair and the reused tokens before A."""
+    """Make Sequences from Pairs and from the reused tokens before each A."""
     token_ids = np.empty((len(pairs), sequence_length), np.int32)
     # Nothing has the length of a sequence if the text is too short for one.
     segment_ids = np.zeros((len(pairs), sequence_length), np.uint8)
@@ -234,7 +234,7 @@ def split_a_and_b(num_tokens, sentence_starts, begin, room, rng):
 
 
 def _trim(a_length, b_length, room):
-    """Reduce the longer length, or B's if both are equal, until both fit."""
+    """Shorten the longer segment, or B if both are equal, until both fit."""
     excess = a_length + b_length - room
     if excess <= 0:
         return a_length, b_length

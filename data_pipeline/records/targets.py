@@ -1,4 +1,4 @@
-"""Sampling of target spans, with about 1 in `tokens_per_target` tokens.
+"""Sampling of target spans: about one target in `tokens_per_target` tokens.
 
 Each half of a sequence is sampled separately. So the reused half and the new
 half both get their share of targets.
@@ -48,15 +48,16 @@ def sample_targets(
 
     "words" selects n whole words, as the release intended. Special tokens,
     <unk> and words that the edge of the half may have cut are not selected. One
-    exception: if A or B was truncated to fit, a word cut at that end counts as
-    whole. The goal of a half is its share of `num_predict`. If the spans do not
+    exception: a word that was cut when A or B was truncated counts as whole.
+    The goal of a half is its share of `num_predict`. If the spans do not
     reach the goal, further whole words are added until no word fits.
     "single_words" is like "words" with n = 1.
 
-    "subwords" selects n tokens, as the released code does. The released search
-    for a word's end tests the first token of the span instead of the last. If
-    the spans do not reach the goal, random single tokens are added. <sep> and
-    <cls> can be selected; the reader of the records drops these targets.
+    "subwords" selects n tokens, as the released code does. That code counts
+    tokens instead of words, because its search for a word's end always tests
+    the first token of the span. If the spans do not reach the goal, random
+    single tokens are added. <sep> and <cls> can be selected; the reader of the
+    records drops these targets.
 
     Args:
         token_ids: int array [S, T].
@@ -151,8 +152,8 @@ class Words(typing.NamedTuple):
     words of different rows.
 
     Attributes:
-        begins, ends: int64 [W], offsets of each word's first token, and of the
-            token after the word's last token.
+        begins: int64 [W], offset of each word's first token.
+        ends: int64 [W], offset of the token after each word's last token.
         first: int32 [S + 1]. Row s has the words `first[s]` to `first[s + 1]`
             (exclusive).
         next_word: int32 [S (H + 1)], number of the first word that begins at or
@@ -168,8 +169,8 @@ class Words(typing.NamedTuple):
 def whole_words(starts, special):
     """Find the whole words without special tokens in each row.
 
-    The tokens before a row's first word start and the tokens from its last word
-    start on are skipped. The edge of the half may have cut their words.
+    In each row, the tokens before the first beginning of a word and the last
+    word are skipped. The edge of the half may have cut these words.
 
     Args:
         starts: bool array [S, H], whether a token begins a word.
@@ -208,8 +209,8 @@ def sample_spans(
     """Sample spans of whole words, in reading order, in all rows at once.
 
     The context of a span of n words has n * m * `tokens_per_target` tokens.
-    Here m is the mean number of tokens of the row's words. So the contexts
-    cover a half to its end, even if words have many tokens.
+    Here m is the mean number of tokens of the row's words. So the contexts of
+    all spans together reach the end of the half, even if words are long.
 
     Args:
         words: Words.
@@ -219,8 +220,8 @@ def sample_spans(
         longest_span: int, maximum number of words of a span.
 
     Returns:
-        tuple of bool array [W], True for taken words, and int64 array [S], the
-        goal minus the number of tokens taken in each row.
+        tuple of a bool array [W] (True for taken words) and an int64 array [S]
+        (the goal minus the number of tokens taken in each row).
     """
     num_rows, num_words = len(words.first) - 1, len(words.begins)
     stride = len(words.next_word) // num_rows
@@ -267,7 +268,7 @@ def sample_spans(
 
 
 def fill_with_words(words, taken, room, rng):
-    """Take further words in random order until none fits into the room.
+    """Take further words in random order until no word fits into the room.
 
     Args:
         words: Words.
@@ -339,7 +340,7 @@ def sample_subwords(begins, length, goal, tokens_per_target, draws):
 
 
 def _uniforms(rng):
-    """Random floats in [0, 1), in blocks, 20 times as fast as single draws."""
+    """Draw floats in [0, 1) in blocks, 20 times as fast as single draws."""
     return itertools.chain.from_iterable(
         rng.random(4096).tolist() for _ in itertools.count()
     )

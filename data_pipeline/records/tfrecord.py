@@ -31,7 +31,7 @@ OTHER_FILE = "another file than was built"
 
 
 class BadRecord(typing.NamedTuple):
-    """Damaged record; `record` is None if the file is not the built file."""
+    """Damaged record; `record` is None if the whole file is another file."""
 
     file: str
     record: int | None
@@ -57,8 +57,9 @@ def example_template(features):
             feature's value.
 
     Returns:
-        tuple of the serialized Example, uint8 array [L], and a dict of feature
-        names to the slice of the feature's value in this array.
+        tuple of the serialized Example (uint8 array [L]) and a dict of feature
+        names to slices. A slice is the place of the feature's value in the
+        array.
     """
     body, ends = b"", {}
     for name in sorted(features):
@@ -186,8 +187,8 @@ def read_checksums(path, records, frame_bytes):
         frame_bytes: int, F.
 
     Returns:
-        list with one item per record: an int, or a BadRecord if the record is
-        damaged or truncated.
+        list with one item per record: the checksum (int), or a BadRecord if the
+        record is damaged or truncated.
     """
     checksums = []
     with as_path(path).open("rb") as file:

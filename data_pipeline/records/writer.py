@@ -6,14 +6,14 @@ A set is a directory:
     SHA256SUMS                SHA-256 of the other files
     build.json                the plan of the build
     spiece.model              the tokenizer of the records
-    train-00000.tfrecord      ... forward shards first, then backward ones
+    train-00000.tfrecord      ... forward shards first, then backward shards
     validation-00000.tfrecord
 
 The checksums of TFRecord detect every flipped byte. They do not detect a
 missing or exchanged shard, or a shard that is truncated between two records.
-The size and checksums in the manifest reveal such shards. The manifest is
-checked before the first record is read. A build writes to temporary files and
-gives the manifest its final name last.
+The sizes and checksums in the manifest reveal such shards. The shards are
+compared with the manifest before the first record is read. A build writes to
+temporary files and gives the manifest its final name last.
 """
 
 import contextlib
@@ -116,8 +116,8 @@ class RecordSetWriter:
 
         Args:
             manifest: Manifest.
-            names: dict of the final names of shards and other files to their
-                names in `building`.
+            names: dict of final names to names in `building`, for shards and
+                other files.
         """
         write_bytes(self.building / TOKENIZER, self._model_proto)
         write_bytes(self.building / MANIFEST, manifest_bytes(manifest))
@@ -162,7 +162,7 @@ class RecordSetWriter:
         remove(self.building / _PLACING)
 
     def _old_shards(self):
-        """List the names of the shards of the set to replace, list of str."""
+        """List the shards of the earlier set in the directory, file names."""
         with contextlib.suppress(ValueError):  # `SHA256SUMS` is damaged
             names = verify_checksums(self.directory, names=[])
             return list(filter(_SHARD.fullmatch, names))
@@ -226,8 +226,8 @@ class RecordSetWriter:
 def clean_up(directory):
     """Clean up after a writer that was killed.
 
-    Complete a set if the writer was moving its files. Remove temporary files
-    except finished parts.
+    Complete the set if the writer was moving the set's files. Remove temporary
+    files except finished parts.
 
     Args:
         directory: path.

@@ -34,12 +34,12 @@ def read_texts(file, path, field):
     Args:
         file: seekable binary file.
         path: str, path of the file, for messages.
-        field: str, name of a column of strings. `a.b` is the field b of the
-            column a, unless a column has the name `a.b`.
+        field: str, name of a column of strings. `a.b` is the column with this
+            name if it exists, else the field b of the column a.
 
     Yields:
-        tuple of the row's number from 1, int, and the text as bytes that may be
-        invalid UTF-8, or None for a row without a value.
+        tuple of the row's number (int, from 1) and the row's text (bytes that
+        may be invalid UTF-8, or None for a row without a value).
 
     Raises:
         TextError: the file is damaged or lacks the column.
@@ -54,7 +54,7 @@ def read_texts(file, path, field):
 
 
 def read_objects(file, path, named_classes=False):
-    """Yield all rows as dicts, as if read from lines of JSON.
+    """Yield each row as a dict, like the objects in a file of JSON lines.
 
     Args:
         file: seekable binary file.
@@ -151,7 +151,7 @@ def _batches(file, path, field=None):
 
 
 def _find_column(batch, field, path):
-    """Find the array of a text field; raise TextError if it is missing."""
+    """Find the array of a field's texts; raise TextError if there is none."""
     from pyarrow import compute
 
     names = batch.schema.names
@@ -216,8 +216,8 @@ def _values(column, kind, classes=None):
     Args:
         column: pyarrow.Array from `_checked`.
         kind: pyarrow.DataType, type of the array before `_checked`.
-        classes: list of str, names for the integers of the column, also inside
-            lists, or None.
+        classes: list of str, the names that replace the column's integers
+            (alone or inside lists), or None.
     """
     from pyarrow import compute
     from pyarrow import types

@@ -58,7 +58,7 @@ def import_pyarrow(what):
 def _open_zstd(file):
     """Open a .zst file with one or several frames for decompression.
 
-    The window of the file may have at most 128 MiB, see `_WIDE_WINDOW`.
+    Reading fails if zstd's compression window is larger than 128 MiB.
     """
     pyarrow = import_pyarrow("a .zst file")
     return pyarrow.CompressedInputStream(
@@ -102,19 +102,19 @@ def expanded(file, stored_bytes, path):
     """Limit the decompressed bytes of a file to a multiple of the stored bytes.
 
     Args:
-        file: binary file.
+        file: binary file with the decompressed bytes.
         stored_bytes: int, size before decompression.
         path: str, path of the file, for messages.
 
     Returns:
         binary file. Reading raises a TextError if the data is damaged, or if it
-        expands to more than 100 times its size and to more than 64 MiB.
+        expands to more than 100 times `stored_bytes` and to more than 64 MiB.
     """
     return io.BufferedReader(_ExpandedFile(file, stored_bytes, path))
 
 
 class _ExpandedFile(WrappedFile):
-    """Unbuffered file for `expanded`."""
+    """Unbuffered file that limits the decompressed bytes, for `expanded`."""
 
     def __init__(self, file, stored_bytes, path):
         super().__init__(file)
@@ -198,7 +198,7 @@ def read_chunks(path, log=None):
 
 
 class _LoggedFile:
-    """File that hashes all bytes read and reports the number of bytes."""
+    """File that hashes the bytes that are read, and reports their number."""
 
     closed = False
 
@@ -214,4 +214,4 @@ class _LoggedFile:
         return block
 
     def close(self):
-        """Do nothing, because pyarrow closes the file too early."""
+        """Keep the file open, because pyarrow closes the file too early."""

@@ -5,7 +5,7 @@ Text formats:
 - "sentences": each line is a sentence or a paragraph, and a blank line ends a
   document, as in the released preprocessing. A document also ends after 200,000
   characters.
-- "running": each file is a document. A long file is cut at the end of a
+- "running": each file is a document. A long file is cut at the first end of a
   paragraph after each 200,000 characters. A blank line ends a paragraph, and
   paragraphs are split into sentences. This format suits books, with or without
   line breaks inside paragraphs, and wikitext-2, where blank lines only separate
@@ -14,9 +14,9 @@ Text formats:
   document.
 - "csv": each row is a document, with running text in the column "text".
 
-In Parquet, Arrow and Feather files, each row is a document for any text format.
-For "sentences", the text of a row has one sentence per line. For other formats,
-each row has running text.
+In Parquet, Arrow and Feather files, each row is a document. The text format only
+determines how sentences are found: for "sentences", the text of a row has one
+sentence per line; for other formats, each row has running text.
 
 "auto" reads .jsonl and .json files as "jsonl", and .csv and .tsv files as
 "csv". Other text files that begin like JSON are "jsonl". For all remaining
@@ -91,7 +91,7 @@ _FEW_ENDS = (
 
 
 class Document(typing.NamedTuple):
-    """Document, with its text as in the file and the format of the text."""
+    """Document: its text as in the file, and the format of the text."""
 
     text: str
     text_format: str
@@ -152,8 +152,8 @@ class Reader(typing.NamedTuple):
 
         Raises:
             TextError: the file is damaged or lacks the column with the text.
-                With "refuse" as `on_bad_text`, also if the file has no text,
-                has bytes that are not text, or has a broken line of JSON or a
+                If `on_bad_text` is "refuse", other reasons are a file without
+                text, bytes that are not text, a broken line of JSON, and a
                 broken row.
             RuntimeError: a package for this kind of file is not installed.
         """
@@ -387,7 +387,7 @@ class _Head(typing.NamedTuple):
 
 
 def _head_lines(*file):
-    """Read the first lines of a file, without white space at both ends."""
+    """Yield the first lines of a file, each without white space at its ends."""
     size = 0
     for line in text_lines.read_lines(*file, longest=_HEAD_CHARACTERS):
         yield line.strip()
@@ -459,9 +459,9 @@ class PartPlanner:
     """Planner that groups documents into parts, the units of work.
 
     The caller adds documents one by one. A part has at least `part_characters`
-    characters, unless all documents together have fewer characters. Documents
-    that do not fill another part are added to the last full part. At most two
-    parts are held in memory.
+    characters. If the last documents do not fill another part, they are added
+    to the last full part. If no part is full, all documents form one part. At
+    most two parts are held in memory.
 
     Args:
         part_characters: int, minimum size of a part in characters.
@@ -523,7 +523,7 @@ def _read_running(*file):
 
 
 def _lines(*file):
-    """Iterator over a file's lines, with None for tags that end documents."""
+    """Make an iterator of a file's lines; tags that end documents become None."""
     lines = text_lines.read_lines(*file, _LONGEST_LINE)
     head = []
     for line in lines:

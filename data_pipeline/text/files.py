@@ -56,7 +56,7 @@ class ReadLog:
 
 
 def count_bad_text(log, what, number=1):
-    """Add to a count in the `bad_text` of a log, unless the log is None."""
+    """Add `number` to the count `what` of bad text, if there is a log."""
     if log is not None:
         log.bad_text[what] += number
 
@@ -141,7 +141,7 @@ def _expanded(pattern):
 
 
 def _folders(folder, above=frozenset()):
-    """Yield a folder and its subfolders, except links to folders in `above`."""
+    """Yield a folder and its subfolders, except links back to `above`."""
     place = os.path.realpath(folder)
     if place in above:
         return

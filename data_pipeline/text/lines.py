@@ -74,9 +74,9 @@ def read_lines(
         encoding: str from `checked_encoding`.
         on_bad_text: one of `BAD_TEXT`, for bytes that are not text. "refuse"
             raises an error, "replace" reads such bytes as U+FFFD, "skip" skips
-            their line. NULs count as such bytes if they are at least a quarter
-            of a line, as in binary files and in UTF-16 that is read with
-            another encoding.
+            their line. NULs are not text if they are at least a quarter of a
+            line, as in binary files and in UTF-16 that is read with another
+            encoding.
         log: ReadLog, or None.
         longest: int, maximum number of characters of a line, or None for no
             limit. A longer line is cut, if possible at a blank.
@@ -128,7 +128,7 @@ class _Rules(typing.NamedTuple):
     is_cut: bool
 
     def apply(self, lines, number, odd):
-        """Apply the rules to lines; put `_MARK` into lines to skip.
+        """Check, cut or repair lines; put `_MARK` into the lines to skip.
 
         Args:
             lines: list of str.

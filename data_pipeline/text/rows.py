@@ -44,7 +44,7 @@ def read_json_lines(path, encoding, on_bad_text, field, log=None):
         encoding: str from `lines.checked_encoding`.
         on_bad_text: one of `lines.BAD_TEXT`.
         field: str, name of the field with the text in each object. `a.b` is the
-            field b of the object a, unless a field has the name `a.b`.
+            field with this name if it exists, else the field b of the object a.
         log: ReadLog, or None.
 
     Yields:
@@ -159,8 +159,8 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
         str.
 
     Raises:
-        TextError: the column is missing. With "refuse" as `on_bad_text`, also
-            if a row is broken or lacks the field.
+        TextError: the column is missing. If `on_bad_text` is "refuse", other
+            reasons are a broken row and a row without the field.
     """
     lines = read_lines(
         path, encoding, on_bad_text, log, MOST_CHARACTERS, is_cut=False
@@ -206,7 +206,7 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
 
 
 def _fault(row, place, width):
-    """Describe the fault of a row with too few or too many fields, or None."""
+    """Describe a wrong number of fields in a row, None if there is no fault."""
     if len(row) > place and not any(row[width:]):
         return None
     return (
@@ -249,14 +249,14 @@ class _LinesOfRows:
         self._row.clear()
 
     def of_row(self):
-        """Place of the current row in its file, str."""
+        """Describe the place of the current row: its lines in the file, str."""
         begin = self._number - len(self._row) + 1
         if begin >= self._number:
             return f"in line {self._number}"
         return f"in lines {begin} to {self._number}"
 
     def ran_on(self):
-        """Whether the row ran on to a quote that opens a later row's field."""
+        """Whether the row was read on to the opening quote of a later row."""
         before = self._row[-1].partition('"')[0]
         return len(self._row) > 1 and before[-1:] in ("", ",", ";", "\t")
 
@@ -340,8 +340,8 @@ def read_table(path, on_bad_text, field, log=None):
         str.
 
     Raises:
-        TextError: the file is damaged or lacks the column. With "refuse" as
-            `on_bad_text`, also if a row is not text.
+        TextError: the file is damaged or lacks the column. If `on_bad_text` is
+            "refuse", another reason is a row that is not text.
         RuntimeError: pyarrow is not installed.
     """
     with local_copy(path) as local, local.open("rb") as raw:
@@ -429,6 +429,6 @@ def _decoded(value, on_bad_text, log):
 
 
 def _replaced(value):
-    """Count the characters U+FFFD that replace bytes in a value."""
+    """Count the U+FFFD that decoding puts in place of a value's bytes."""
     original = value.decode(errors="ignore").count("\ufffd")
     return value.decode(errors="replace").count("\ufffd") - original

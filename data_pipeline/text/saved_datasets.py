@@ -59,17 +59,17 @@ def is_saved(directory):
 
 
 def names_of_state(state, place):
-    """Read the names of the .arrow files from the value of a state.json.
+    """Read the names of the .arrow files from the content of a state.json.
 
     Args:
-        state: value of the JSON file.
+        state: the parsed JSON of the file.
         place: str, path of the file, for messages.
 
     Returns:
         list of str, in order.
 
     Raises:
-        ValueError: the value is not the state of a data set, or the data set
+        ValueError: the content is not the state of a data set, or the data set
             is a selection or reordering of the rows in its files.
     """
     try:

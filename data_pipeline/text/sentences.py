@@ -19,8 +19,9 @@ def split_sentences(text):
     A sentence ends after `.`, `!`, `?` or an ellipsis and any closing quotes or
     brackets. White space must follow, then an upper-case letter or an opening
     quote or bracket. A sentence also ends after a full-width mark such as `。`.
-    Text is also split after an abbreviation before a name. This is harmless,
-    because sentences are only used to bound the segments A and B of a sequence.
+    A blank line ends a sentence too. An abbreviation before a name is mistaken
+    for the end of a sentence. This mistake is harmless, because sentences are
+    only used to bound the segments A and B of a sequence.
 
     Args:
         text: str, paragraphs separated by blank lines.

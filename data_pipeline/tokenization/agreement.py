@@ -10,7 +10,7 @@ from data_pipeline.base import command_line
 
 
 def agreement(tokenizer, texts, batch_size=256):
-    """Find the texts with different ids in the graph and in Python.
+    """Find the texts for which the two tokenizers give different ids.
 
     Args:
         tokenizer: Tokenizer.

@@ -1,11 +1,12 @@
-"""Rules of the release around SentencePiece: cleaning and digit commas.
+"""Rules of the release before and after SentencePiece: cleaning, digit commas.
 
-`preprocess` is the definition of the cleaning: single blanks, plain quotes,
-compatibility decomposition without combining marks (unless the model keeps
-accents), lower case. `compile_cleaning` combines these rules with the model's
-own character map and writes the result as the map of the model's normalizer. So
-SentencePiece alone gives the released ids, both in Python and in a TensorFlow
-graph.
+`preprocess` defines the cleaning. Several blanks become one blank, and quotes
+become plain quotes. If the model drops accents, characters are decomposed (NFKD)
+and lose their combining marks. For uncased models, the text is lowercased.
+
+`compile_cleaning` combines these rules with the model's own character map and
+writes the result as the map of the model's normalizer. So SentencePiece itself
+cleans the text, both in Python and in a TensorFlow graph.
 
 A rule of a map matches a single character, or a sequence of characters that the
 model's own map contains. This has consequences:
@@ -15,20 +16,20 @@ model's own map contains. This has consequences:
   into several characters, the second sigma may differ from `str.lower`.
 - The model's map composes the parts of a Hangul syllable, the parts of an Indic
   vowel, and a letter with its kept accent. A removed mark between the parts
-  prevents this.
+  prevents the composition.
 - A user-defined symbol that the cleaning changes, such as "É", cannot occur in
   clean text. SentencePiece must not search for such a symbol in the text before
   cleaning.
-- Several blanks become one, for any settings of the model. This also holds for
-  blanks from the model's own map.
+- Several blanks become one blank, whatever the settings of the model. This also
+  holds for blanks that the model's own map writes.
 
 Lone surrogates and bytes that are not UTF-8 are replaced by U+FFFD before
 SentencePiece.
 
 `DigitCommas` is the digit-comma rule, as a table of ids. A piece that ends with
-a digit and a comma, such as "70,", is split into the pieces of the digits and a
-comma. If the vocabulary has no comma, a run of unknown characters that ends
-with a digit and a comma is also split, into two unknown pieces.
+a digit and a comma, such as "70,", is split into the pieces of the digits and
+the comma. If the vocabulary has no comma, a run of unknown characters that ends
+with a digit and a comma is split into two unknown pieces.
 
 Shapes: n texts, N ids of all texts together, V pieces of the vocabulary.
 
@@ -72,9 +73,9 @@ def preprocess(text, lowercase=False, keep_accents=False):
             characters.
 
     Returns:
-        str with single blanks and plain quotes. Unless accents are kept, it is
-        decomposed (NFKD) and has no combining marks. A lone surrogate becomes
-        U+FFFD.
+        str with single blanks and plain quotes. If accents are not kept, the
+        str is decomposed (NFKD) and has no combining marks. A lone surrogate
+        becomes U+FFFD.
 
     Raises:
         TypeError: `text` is not a str.
@@ -159,12 +160,12 @@ class CompiledCleaning(typing.NamedTuple):
 def compile_cleaning(model_proto, lowercase=False):
     """Compile the released cleaning into a SentencePiece model.
 
-    This takes about 0.7 s for the first model of a process, and 0.1 s for
+    A call takes about 0.7 s for the first model of a process, and 0.1 s for
     another model with the same character map.
 
     Args:
         model_proto: bytes, a SentencePiece model with the setting for accents.
-            Its own map is applied to the result of the cleaning.
+            The model's own map is applied to the result of the cleaning.
         lowercase: bool, whether to lowercase the text. Default False.
 
     Returns:
@@ -301,7 +302,7 @@ def _character_ranges(characters):
 
 
 def kind_ranges(kinds, usual):
-    """Convert kinds of characters to ranges, for a binary search.
+    """Convert a dict of characters' kinds to ranges, for a binary search.
 
     Args:
         kinds: dict of the codes of characters to their kinds, int.
@@ -322,7 +323,7 @@ def kind_ranges(kinds, usual):
 
 @functools.cache
 def _cleaned_characters(lowercase, keep_accents):
-    """Return a dict of changed characters to the texts that replace them."""
+    """Return a dict of the characters that change to their replacements."""
     cleaned = {}
     for character in _changing_characters():
         to = character if keep_accents else strip_accents(character)
@@ -335,7 +336,7 @@ def _cleaned_characters(lowercase, keep_accents):
 
 @functools.cache
 def _variants(*options):
-    """Return a dict of each replacement to its original characters."""
+    """Return a dict of replacements to the lists of characters they replace."""
     variants = {}
     for source, to in _cleaned_characters(*options).items():
         variants.setdefault(to, []).append(source)
@@ -345,8 +346,8 @@ def _variants(*options):
 def _sources(sequence, lowercase, keep_accents):
     """List the sequences whose cleaning gives `sequence`.
 
-    If accents are removed, a sequence of three characters is listed as it is
-    and with its first two characters composed, but not in rarer forms.
+    If accents are removed, a sequence of three characters is listed in two
+    forms only: unchanged, and with its first two characters composed.
     """
     variants = _variants(lowercase, keep_accents)
     if len(sequence) == 2 or keep_accents:
@@ -422,11 +423,11 @@ def _compile(rules):
 
 
 def _keep_clean_symbols(model, options):
-    """Make ordinary pieces of the symbols that the cleaning changes.
+    """Turn user-defined symbols that the cleaning changes into ordinary pieces.
 
     SentencePiece searches for user-defined symbols before it applies the map,
-    but the release searches after the cleaning. The converted pieces have the
-    scores of user-defined symbols.
+    but the release searches after the cleaning. The converted pieces get the
+    scores that SentencePiece gives to user-defined symbols.
     """
     if model.trainer_spec.model_type != model_file.UNIGRAM:
         return
@@ -446,20 +447,21 @@ def _keep_clean_symbols(model, options):
 class CommaTable(typing.NamedTuple):
     """Flat table of the ids that the digit-comma rule splits.
 
-    The parts of an id are the ids of the pieces of the digits, and the id of
-    the comma.
+    The parts of an id are the ids of the digits' pieces, and the id of the
+    comma.
 
     Attributes:
         pieces: int32 array [S + 1], the S ids that the rule splits, in
-            ascending order. The last value is larger than all ids and is for a
-            run of unknown characters.
-        splits: int32 array [S + 2], index of each id's first part.
+            ascending order. The last value is larger than all ids and stands
+            for a run of unknown characters.
+        splits: int32 array [S + 2], index of the first part of each entry in
+            `pieces`, then the number of all parts.
         ids: int32 array [parts], ids of the parts.
         begins, widths: int32 arrays [parts], offset and length of each part, in
             characters of the piece without its blank.
-        totals: int32 array [parts]: COMMA if the part is the comma, otherwise
-            the number of the piece's characters before the comma, or -1 for a
-            run of unknown characters.
+        totals: int32 array [parts]. COMMA if the part is the comma, -1 if the
+            part is the run of unknown characters before the comma. Otherwise
+            the number of the piece's characters before the comma.
     """
 
     pieces: np.ndarray
@@ -526,7 +528,7 @@ class DigitCommas:
             lengths: int64 array [n], number of ids of each text.
 
         Returns:
-            tuple of the new ids and lengths, in the same form.
+            tuple of the new `ids` and the new `lengths`.
         """
         places = np.flatnonzero(self._is_split[ids])
         if not len(places):

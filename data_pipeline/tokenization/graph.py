@@ -2,7 +2,8 @@
 
 The graph has only TensorFlow's own ops and two ops of TensorFlow Text,
 `SentencepieceOp` and `SentencepieceTokenizeOp`. So TensorFlow Serving can load
-it. The cleaning is compiled into the SentencePiece model, see `cleaning`.
+the graph. The cleaning is compiled into the SentencePiece model, see
+`cleaning`.
 
 Shapes: N texts, M chunks of texts, P pieces of all texts, C characters.
 """
@@ -39,9 +40,9 @@ class _Chunks(typing.NamedTuple):
 
     Attributes:
         texts: string [M].
-        splits: int64 [N + 1], index of each text's first chunk.
-        begins: int64 [M], offset in bytes of each chunk in all texts joined,
-            with a blank after each text.
+        splits: int64 [N + 1], index of each text's first chunk, then M.
+        begins: int64 [M], offset of each chunk in bytes. The offset counts from
+            the beginning of all texts joined, with a blank after each text.
         continues: bool [M], True for a chunk that begins inside a word.
     """
 
@@ -54,8 +55,8 @@ class _Chunks(typing.NamedTuple):
 def graph_of(tokenizer):
     """Return the shared GraphTokenizer of a Tokenizer.
 
-    All preprocessors use the same GraphTokenizer, so its functions are traced
-    only once.
+    All preprocessors of the Tokenizer use this GraphTokenizer, so its functions
+    are traced only once.
     """
     if tokenizer not in _GRAPHS:
         # Make the tables outside of a traced graph, because they must outlive
@@ -69,17 +70,18 @@ class GraphTokenizer(tf.Module):
     """Tokenizer in graph ops, with the ids of `Tokenizer.encode`.
 
     Bytes that are not UTF-8 count as U+FFFD. In about 1 line of 150,000, the
-    ids may differ from `Tokenizer`'s. If two ways to split a word have equal
-    scores up to rounding, TensorFlow Text's SentencePiece may choose another
-    way than `Tokenizer`, because TensorFlow Text rounds scores to float32. This
-    rounding is coarse in words with some thousand pieces, such as runs of
-    digits or documents in a script without blanks.
+    ids may differ from the ids of `Tokenizer`. TensorFlow Text rounds the
+    scores of pieces to float32. So it may choose another way to split a word
+    than `Tokenizer` if two ways have almost equal scores. The rounding is
+    coarse in words with some thousand pieces, such as runs of digits or
+    documents in a script without blanks.
 
     Args:
         tokenizer: Tokenizer. The graph contains its model and setting for case.
         is_traced: bool, whether calls share functions that are traced once.
-            This is faster for many graphs, but a SavedModel would contain all
-            traced functions. Default False: add ops to the caller's graph.
+            This is faster if many graphs use the tokenizer, but a SavedModel
+            would contain all traced functions. Default False: each call adds
+            ops to the caller's graph.
 
     Call arguments:
         texts: string tensor [N], UTF-8.
@@ -124,8 +126,8 @@ class GraphTokenizer(tf.Module):
         Spans are the same as in `Tokenizer.encode_with_offsets`. Offsets count
         code points. A U+FFFD for bytes that are not UTF-8 is one code point.
         An export that uses this method also has the op
-        `SentencepieceTokenizeWithOffsetsOp`. The library with the other two ops
-        of TensorFlow Text contains this op too.
+        `SentencepieceTokenizeWithOffsetsOp`. The same library of TensorFlow
+        Text contains this op and the two ops that every export has.
 
         Args:
             texts: string tensor [N], UTF-8.
@@ -185,7 +187,7 @@ class GraphTokenizer(tf.Module):
         return texts
 
     def _chunks(self, texts):
-        """Divide texts [N] into chunks, at blanks and in long unknown runs.
+        """Cut texts into chunks, at blanks and in runs of unknown characters.
 
         Returns:
             _Chunks.
@@ -223,11 +225,11 @@ class GraphTokenizer(tf.Module):
     def _split_commas(self, pieces, chunk_ids, sources):
         """Apply the digit-comma rule to the ids in `pieces`.
 
-        `chunk_ids` are the ids of chunks from which `UnknownRuns.join` made
-        `pieces` and `sources`.
+        `chunk_ids` are the ids of all chunks. `UnknownRuns.join` made `pieces`
+        and `sources` from `chunk_ids`.
 
         Returns:
-            tuple of the ids after the rule, int32 ragged tensor, and the
+            tuple of the ids after the rule (int32 ragged tensor) and the
             arguments `places` and `sources` for `_offsets_of_parts`.
         """
         table, ids = self._commas, pieces.flat_values
@@ -259,8 +261,8 @@ class GraphTokenizer(tf.Module):
         A piece that the digit-comma rule does not split is a single part.
 
         Args:
-            places: int32 [parts], place in the CommaTable, or after the table
-                for a piece that is not split.
+            places: int32 [parts], place of each part in the CommaTable. A piece
+                that is not split has a place after the end of the table.
             sources: int64 [parts], index of the piece that contains each part.
             spans: result of `_PieceOffsets`.
 

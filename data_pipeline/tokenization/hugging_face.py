@@ -6,9 +6,9 @@ the ids are the same as in the released preprocessing.
 
 Hugging Face's own tokenizer gives other ids in some cases. The cases are commas
 after digits, special symbols in a text, marks of combining class 0, control
-characters that Python counts as blanks, and pieces with equal scores. With
-vocabularies other than the released ones, the ids also differ for Hangul and
-for a Greek sigma at the end of a word. If accents are kept, Hugging Face's
+characters that Python counts as blanks, and pieces with equal scores. With a
+vocabulary that is not from the release, the ids also differ for Hangul and for
+a Greek sigma at the end of a word. If accents are kept, Hugging Face's
 tokenizer still removes accents after a character that the tokenizer's character
 map replaces, such as U+2460.
 tests/slow/peers/test_transformers.py has an example of each difference.
@@ -122,8 +122,8 @@ def read_tokenizer(directory, lowercase=None, verify=True):
 
     Returns:
         Tokenizer. Its `path` is None if the vocabulary is from a
-        `tokenizer.json`, or if the setting to keep accents is from another
-        file.
+        `tokenizer.json`, or if only another file has the setting to keep
+        accents.
 
     Raises:
         FileNotFoundError: the directory does not exist or has no tokenizer.
@@ -190,11 +190,11 @@ def find_tokenizer(path, lowercase=False):
 
 
 def check_tokenizer(directory, tokenizer):
-    """Refuse records that were built with another tokenizer than the model's.
+    """Refuse records that were not built with the tokenizer of a model.
 
     Args:
-        directory: str or path of the model. A tokenizer or a setting for lower
-            case that the directory lacks is not compared.
+        directory: str or path of the model. If the directory lacks a tokenizer
+            or a setting for lower case, it is not compared.
         tokenizer: Tokenizer of the records.
 
     Raises:

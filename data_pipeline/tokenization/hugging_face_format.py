@@ -31,9 +31,9 @@ _MAX_FLOAT32 = 3.4028234663852886e38
 def to_model(values, file):
     """Rebuild the SentencePiece model of a `tokenizer.json`.
 
-    The original model is the model from which the file was made. Pieces, kinds,
-    scores and ids are exactly equal to the original model's. Pieces that the
-    original model marks as unused become ordinary pieces.
+    The original model is the model from which the file was made. The result has
+    exactly the pieces, kinds, scores and ids of the original model. One
+    exception: unused pieces of the original model become ordinary pieces.
 
     Args:
         values: dict, content of the file.
@@ -123,7 +123,7 @@ def from_model(model, lowercase):
 
 
 def normalizers(values, file):
-    """List the normalizers of a `tokenizer.json`, also nested normalizers.
+    """List the normalizers of a `tokenizer.json`, including nested ones.
 
     Args:
         values: dict, content of the file.

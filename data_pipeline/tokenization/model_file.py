@@ -7,8 +7,8 @@ because they need a newer protobuf than TensorFlow's packages install.
 SentencePiece has no checksum, so it does not detect most flipped bits of a
 model. A model trained by this library therefore begins with an extra field, the
 SHA-256 of all following bytes. A second extra field stores the setting to keep
-accents. Other libraries ignore both fields. Models from elsewhere lack these
-fields.
+accents. Other libraries ignore both fields. Models that other libraries have
+trained lack these fields.
 
 Source: `sentencepiece_model.proto` of SentencePiece.
 """
@@ -107,7 +107,7 @@ def with_digest(model_proto):
 
 
 def with_accents(model_proto):
-    """Set the field to keep accents; the result has no SHA-256.
+    """Set a model's field to keep accents, and remove its SHA-256 field.
 
     Args:
         model_proto: bytes.

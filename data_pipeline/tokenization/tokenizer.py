@@ -42,8 +42,8 @@ _TRAIN = "python -m data_pipeline.train_tokenizer"
 class Tokenizer:
     """SentencePiece tokenizer with the released text preprocessing.
 
-    Pickling includes the content of the model and the compiled cleaning, so
-    workers need no file and start quickly.
+    A pickled tokenizer contains the model and the compiled cleaning, so worker
+    processes need no file and start quickly.
 
     Args:
         path: path of a SentencePiece model. Its first nine pieces must be
@@ -54,8 +54,8 @@ class Tokenizer:
     Attributes:
         path: str, or None for a tokenizer from `from_model_proto`.
         lowercase: bool, the argument.
-        keep_accents: bool, whether texts keep accents, a setting that
-            `train_tokenizer` stores in the file.
+        keep_accents: bool, whether texts keep accents. `train_tokenizer` stores
+            this setting in the file.
         model_proto: bytes, the content of the file.
         digest: str, the SHA-256 of `model_proto` in hexadecimal.
         vocabulary_size: int, V.
@@ -247,9 +247,9 @@ class Tokenizer:
         Removed accents belong to the span of the letter before them. The
         cleaning replaces some characters, such as U+2026, by several
         characters. A piece inside such a replacement has the span of the
-        replaced character. A piece that begins earlier and ends inside a
-        replacement has a span that ends before the replaced character. From
-        piece to piece, begins and ends never decrease.
+        replaced character. If a piece begins before a replacement and ends
+        inside it, the span ends before the replaced character. From piece to
+        piece, begins and ends never decrease.
 
         Args:
             text: str.
@@ -323,7 +323,7 @@ class Tokenizer:
             piece: str.
 
         Returns:
-            int. For a piece that the vocabulary lacks, 0, the id of <unk>.
+            int, or 0 (the id of <unk>) for a piece that the vocabulary lacks.
         """
         return self._processor.piece_to_id(piece)
 

@@ -9,8 +9,8 @@ version in TensorFlow Text has two faults with such runs:
   piece, in linear time.
 - It adds scores in float32. Unknown characters have the lowest score. After
   some thousand of them, the sum is not precise enough to find the best pieces.
-  So `cut` divides long words inside such runs, and `join` joins the pieces of
-  the parts.
+  So `cut` divides long words into parts, at places inside such runs, and `join`
+  joins the pieces of the parts.
 
 Cuts do not change the result. The characters on both sides of a cut are
 unknown, so no piece spans the cut. No cleaning rule contains these two
@@ -57,11 +57,11 @@ class Parts(typing.NamedTuple):
 
 
 class Sources(typing.NamedTuple):
-    """Range of the chunks' pieces from which each piece of a text was joined.
+    """Ranges of the chunks' pieces that `join` has made into one piece each.
 
     Attributes:
-        firsts, lasts: int64 [n] for n pieces of texts. The first and the last
-            index of each range among the K pieces of all chunks.
+        firsts, lasts: int64 [n], one range for each of the n pieces of texts.
+            The values are indices among the K pieces of all chunks.
     """
 
     firsts: tf.Tensor
@@ -177,7 +177,7 @@ class UnknownRuns:
                 then M.
 
         Returns:
-            tuple of the ids of texts, int32 ragged tensor [N, (pieces)], and
+            tuple of the ids of texts (int32 ragged tensor [N, (pieces)]) and
             Sources.
         """
         chunks = row_ids(ids)
@@ -255,7 +255,7 @@ def _known_characters(model):
 
 
 def _rules(charsmap):
-    """Return a dict of characters and character sequences to cleaned text."""
+    """Read a character map: dict of characters or sequences to cleaned text."""
     if not charsmap:
         return {}
     spec = model_file.ModelProto().normalizer_spec
@@ -283,7 +283,7 @@ def _kinds(known, rules):
 
 
 def _pairs(known, rules):
-    """List the pairs of adjacent characters in the sequences with rules.
+    """List the pairs of adjacent characters in sequences that rules replace.
 
     Returns:
         pairs: int64 array, each pair as one number, in ascending order.
