@@ -267,7 +267,7 @@ class Columns:
         )
 
     def _key(self, role):
-        """Find the columns of a role: a tuple of keys of table rows, or None."""
+        """Find a role's columns: a tuple of keys of table rows, or None."""
         candidates = self._task.columns[role]
         if role in self._given:
             names = self._folded if self._has_header else ()

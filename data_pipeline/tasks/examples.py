@@ -90,7 +90,7 @@ class TaskSpec:
 
 
 def splits_named(ending):
-    """Make a dict of split to a tuple of one file name, such as train.tsv."""
+    """Make a dict of split to a tuple with a name such as train.tsv."""
     return {split: (split + ending,) for split in ("train", "dev", "test")}
 
 
@@ -162,7 +162,7 @@ class QuestionExample(typing.NamedTuple):
 
     @property
     def true_answers(self):
-        """Tuple of the answers with a text; empty if `is_impossible` is True."""
+        """Tuple of answers with a text; empty if `is_impossible` is True."""
         if self.is_impossible:
             return ()
         return tuple(one for one in self.answers if has_text(one.text))

@@ -222,8 +222,8 @@ def is_bert(values):
     """Whether the dict of a config file describes a BERT.
 
     Args:
-        values: dict. `model_type` decides. BERT's earliest files have no
-            `model_type`. The names of the sizes then decide.
+        values: dict. `model_type` decides. For a dict without `model_type`, as
+            in BERT's earliest files, the names of the sizes decide.
     """
     model_type = values.get("model_type")
     if model_type is None:
@@ -255,7 +255,7 @@ def _check_kind(values):
 
 
 def _translate_values(fields, values, model_type):
-    """Convert values of other formats to ours; change `fields` in place."""
+    """Convert values of other formats to our values, in place in `fields`."""
     # Hugging Face's "gelu" is the erf form.
     if fields.get("activation") in TANH_GELUS:
         fields.update(activation="gelu", gelu="tanh")

@@ -73,8 +73,8 @@ class ModelConfig(Settings):
     """Base class of the configs, with named sizes and a reader of config files.
 
     A subclass is a frozen dataclass with the method `from_dict`. The function
-    `field` makes its fields, which include `num_layers`, `num_heads`,
-    `hidden_dim`, `head_dim` and `intermediate_dim`.
+    `field` makes the fields of a subclass, which include `num_layers`,
+    `num_heads`, `hidden_dim`, `head_dim` and `intermediate_dim`.
 
     Attributes:
         transform_activation: "gelu" or "relu", activation of the dense layer
@@ -152,7 +152,7 @@ class ModelConfig(Settings):
         return [item.name for item in dataclasses.fields(cls)]
 
     def replace(self, **overrides):
-        """Return a copy with some fields replaced.
+        """Return a copy of the config with some fields replaced.
 
         Raises:
             ValueError: if a name is not a field.

@@ -7,7 +7,7 @@ RATE_OF_SMALL = 5e-4
 
 
 def is_small(width):
-    """Whether a model needs a larger learning rate than the paper's.
+    """Whether a model is so narrow that the paper's learning rate is too small.
 
     Args:
         width: int, `hidden_dim` of the model's config.

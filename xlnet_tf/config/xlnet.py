@@ -37,8 +37,8 @@ class XLNetConfig(ModelConfig):
         head_dim: int, H; by default `hidden_dim // num_heads`.
         intermediate_dim: int, F, the inner width of the feed-forward.
         activation: "gelu" or "relu", the activation in the feed-forward.
-        gelu: form of GELU: "tanh" (default), the approximation in the released
-            code, or "erf", for weights trained in Hugging Face's code.
+        gelu: form of GELU: "tanh" (default; the approximation in the released
+            code) or "erf" (for weights trained in Hugging Face's code).
         untie_biases: bool, whether every layer has its own bias vectors u, v
             and b (`untie_r` in the released code). Default True.
         memory_length: int, M, number of tokens in the memory, to which the next
@@ -49,8 +49,8 @@ class XLNetConfig(ModelConfig):
             encoding, in both directions. 0 (default) means no limit. The
             value -1 of released files is read as 0.
         same_length: bool, whether every token of a causal model may attend to
-            the same number of keys, M + 1. Without memory every token may
-            attend to all earlier tokens. Default False.
+            the same number of keys, M + 1. For a memory length of 0 there is no
+            such limit. Default False.
         attention_type: "bidirectional" (default) or "causal" (`attn_type` "bi"
             or "uni" in the released code).
         reverse_half_batch: bool, whether the model reads the second half of
@@ -199,7 +199,7 @@ def is_of_hugging_face(values):
     """Whether a dict is a config of Hugging Face's XLNet.
 
     Hugging Face's earliest config files (2019) have neither `model_type` nor
-    `architectures`.
+    `architectures`, but have `layer_norm_eps`.
     """
     return not {"model_type", "architectures", "layer_norm_eps"}.isdisjoint(
         values
@@ -207,7 +207,7 @@ def is_of_hugging_face(values):
 
 
 def _translate_values(fields, values, is_hugging_face):
-    """Convert values of other formats to ours; change `fields` in place."""
+    """Convert values of other formats to our values, in place in `fields`."""
     attention_types = {"bi": "bidirectional", "uni": "causal"}
     if "attn_type" in values:
         kind = str(values.pop("attn_type"))

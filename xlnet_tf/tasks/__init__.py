@@ -16,7 +16,7 @@ _KINDS = {
 
 
 def task_kind(name):
-    """Find the class of a kind of task by the name of the kind.
+    """Find the subclass of TaskKind that has a given name.
 
     Args:
         name: str, the field `kind` of a TaskSpec.

@@ -142,7 +142,7 @@ class MultipleChoice(TaskKind):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """Compute metrics; the first metric also per `group` of examples."""
+        """Compute metrics, and the first metric for each group of examples."""
         metrics.check_numbers([max(x["probabilities"]) for x in decoded])
         groups = [x.group for x in examples]
         return metrics.evaluate(

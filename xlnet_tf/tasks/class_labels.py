@@ -29,11 +29,11 @@ def class_numbers(y, labels, num_classes, words="classes"):
             unchanged.
         labels: list of C str, the names of the classes, or None.
         num_classes: int, C. None: integers are not checked.
-        words: str, noun for the labels in the error. Default "classes".
+        words: str, noun for the labels in error messages. Default "classes".
 
     Returns:
-        int array [B] if `y` holds names. Numbers are returned unchanged, except
-        that [B, 1] becomes [B].
+        int array [B] if `y` holds names. Numbers are returned unchanged, but in
+        the shape [B] instead of [B, 1].
 
     Raises:
         ValueError: if a label is not a class of the model.
@@ -202,7 +202,7 @@ def check_tag_counts(tags, words):
 
 
 def numbered_weights(weights, labels, num_classes):
-    """Convert `class_weight` of `fit` to one weight per class number.
+    """Convert `class_weight` of `fit` to a dict from class number to weight.
 
     A class without a weight gets the weight 1.
 

@@ -143,10 +143,10 @@ class ClassificationHead(keras.layers.Layer):
     Args:
         config: XLNetConfig or BertConfig.
         num_classes: int, C.
-        summary: str, "last" or "first", the row of `content` that is read; or
-            "mean", the average over all T rows, including padding, as in the
-            released code. Default: the row of the class token, "last" for XLNet
-            and "first" for BERT.
+        summary: "last" or "first" (this row of `content`), or "mean" (the
+            average over all T rows, including padding, as in the released
+            code). Default: the row of the class token, "last" for XLNet and
+            "first" for BERT.
         projection: bool, whether a dense layer follows the summary. Default
             True.
         activation: "tanh" (default) or None, the activation after the

@@ -110,8 +110,9 @@ class TaskKind:
 
         Args:
             outputs: result of `outputs_of`.
-            features: dict of str to tensor; `label` [B], [B, C] for multi-label
-                classification or [B, O] for ranking, and `row_weight` [B].
+            features: dict of str to tensor: `label` ([B]; [B, C] for
+                multi-label classification, [B, O] for ranking) and `row_weight`
+                [B].
 
         Returns:
             (loss, weight): float32 scalars, the sum of the weighted losses and
@@ -122,7 +123,7 @@ class TaskKind:
         return ops.sum(losses * weights), ops.sum(weights)
 
     def collect(self, outputs):
-        """Select the tensors that `decode` needs from the outputs of a batch.
+        """Select from the outputs of a batch the tensors that `decode` needs.
 
         Args:
             outputs: result of `outputs_of`.

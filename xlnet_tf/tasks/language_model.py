@@ -7,7 +7,10 @@ from xlnet_tf.tasks.task import Task
 
 
 class LanguageModelTask(Task):
-    """Base of tasks with a `LanguageModelHead` at `target_positions` [B, P]."""
+    """Base of tasks that predict tokens at `target_positions` [B, P].
+
+    The head is a `LanguageModelHead`.
+    """
 
     new_head_arguments = ("has_transform",)
 

@@ -16,7 +16,7 @@ _FILLERS = {"token_ids": 0, "segment_ids": 4, "padding_mask": 0}
 
 
 def remember_segments(backbone, features, segment_length, training=None):
-    """Compute the memories of all segments of a text but the last.
+    """Compute the memories from all segments of a text except the last.
 
     Computing time grows linearly with the length of the text, but RAM does not
     grow. As in pretraining, gradients stop at the start of the last segment.
@@ -99,7 +99,7 @@ def _without_gradient(model):
 
 
 def _whole_segments(features, segment_length):
-    """Pad the features of the tokens to a whole number of segments."""
+    """Pad features of the shape [B, T] to a whole number of segments."""
     features = {
         name: value
         for name, value in features.items()

@@ -188,11 +188,12 @@ class SpanLoss(keras.losses.Loss):
     "no answer".
 
     Call arguments:
-        y_true: dict of `start_positions` and `end_positions` [B]; if the
-            outputs have `class_logits`, also `is_impossible` [B], 1 = no
-            answer.
-        y_pred: dict of `start_scores` and `end_scores` [B, T] with
-            `class_logits` [B], or `start_logits` and `end_logits` [B, T].
+        y_true: dict of `start_positions` and `end_positions` [B]. If the
+            outputs have `class_logits`, the dict also has `is_impossible` [B]
+            (1 = no answer).
+        y_pred: dict of `start_scores` and `end_scores` [B, T], and optionally
+            `class_logits` [B]. Or dict of `start_logits` and `end_logits`
+            [B, T].
 
     Raises:
         ValueError: if labels are missing, or predictions were made without

@@ -85,7 +85,7 @@ def r2(targets, predictions):
 
 
 def average_precision(targets, probabilities):
-    """Average precision over all classes together; 0 if no class is true.
+    """Average precision over all classes together; 0 if no target is 1.
 
     Args:
         targets: [R, C], 1 = the example has the class, 0 = it has not.
@@ -138,13 +138,13 @@ def ndcg(relevances, scores, k=None):
 
     As in trec_eval, the gain of a document is its relevance (0 if the relevance
     is negative), and a query without a relevant document has the value 0.
-    Documents of equal score get the mean discount of their places, so constant
-    scores get the expected value of a random order. A query with one document
-    has the value 1 if the document is relevant.
+    Documents of equal score get the mean discount of their places. So if all
+    scores are equal, the value is the expected value of a random order. A query
+    with one document has the value 1 if the document is relevant.
 
     Args:
         relevances, scores: lists with one array of numbers per query.
-        k: int, number of places that count. Default: all places.
+        k: int, number of first places that count. Default: all places.
 
     Source: Järvelin and Kekäläinen, 2002; McSherry and Najork, 2008 (ties).
     """
@@ -266,15 +266,15 @@ def evaluate(kind, names, targets, predictions, groups=None):
         kind: TaskKind; `names` must be in its `metric_names`.
         names: tuple of str, the main metric first. "mean" is the average of the
             other metrics.
-        targets, predictions: [R] classes or numbers; or R lists with the tags
-            of sentences; or, for R queries, lists of relevances as targets and
-            lists of scores as predictions.
+        targets, predictions: [R] classes or numbers, or R lists with the tags
+            of sentences. For R queries, the targets are R lists of relevances,
+            and the predictions are R lists of scores.
         groups: sequence of R names of groups, or None (default). The first
             metric is also computed for each group, with a name such as
             "accuracy_high".
 
     Returns:
-        dict of str to float: first the metrics of `names`, then the groups.
+        dict of str to float: the metrics of `names`, then one for each group.
 
     Raises:
         ValueError: if a metric does not fit this kind of task, there are no

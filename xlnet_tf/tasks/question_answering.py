@@ -106,12 +106,12 @@ class XLNetQuestionAnswering(_SpanTask):
         training: bool, whether dropout is applied.
 
     Returns:
-        dict of scores in natural logarithms. `class_logits` float32 [B] is
-        positive for no answer. With `start_positions`, the dict also has
-        `start_scores` and `end_scores` float32 [B, T]. Otherwise the dict has
-        `start_top_scores` float32 [B, S] and `start_top_positions` int32 [B,
-        S], best first, and for each start `end_top_scores` and
-        `end_top_positions` [B, S, E].
+        dict of scores in natural logarithms. `class_logits` (float32 [B]) is
+        the logit of "no answer". With `start_positions`, the dict also has
+        `start_scores` and `end_scores` (float32 [B, T]). Otherwise the dict has
+        the best starts, `start_top_scores` (float32 [B, S]) and
+        `start_top_positions` (int32 [B, S]), best first. For each start, the
+        best ends are `end_top_scores` and `end_top_positions` ([B, S, E]).
 
     Example:
 
@@ -219,20 +219,20 @@ class XLNetQuestionAnswering(_SpanTask):
             questions: strings [B], or one string.
             contexts: strings [B], or one string.
             batch_size: int, number of windows per batch. Default 8.
-            **options: settings that replace the task's settings. `n_best`, int,
-                is the maximum number of answers per question, and
-                `max_answer_length`, int, the maximum number of tokens of an
+            **options: settings that replace the task's settings. `n_best` (int)
+                is the maximum number of answers per question.
+                `max_answer_length` (int) is the maximum number of tokens of an
                 answer. `null_threshold` is a float or None. A question has no
                 answer if its `null_score` is above the threshold. With None,
                 every question has an answer.
 
         Returns:
             list of dict, one per question; for one string, one dict. `text` is
-            a slice of the context, "" = no answer. `begin` and `end`
+            a slice of the context, or "" for no answer. `begin` and `end`
             (exclusive) are the slice's positions in characters (code points),
-            -1 = no answer. `score` is the answer's log-probability, and
-            `null_score` the logit of "no answer". `n_best` is a list of dict of
-            `text`, `begin`, `end` and `score`, best first.
+            or -1 for no answer. `score` is the answer's log-probability, and
+            `null_score` is the logit of "no answer". `n_best` is a list of
+            dict with `text`, `begin`, `end` and `score`, best first.
 
         Raises:
             TypeError, ValueError: if the input is not text, or the task has no

@@ -44,13 +44,14 @@ class XLNetSeq2Seq(LanguageModelTask):
     One row of the backbone's outputs predicts a target token from the source
     and earlier target tokens. The kind of row depends on the backbone:
 
-    - For XLNet, a row of the query stream. Source tokens attend to each other.
-      The factorization order of target tokens is their order in the text.
-    - For BERT, a pseudo token [P], as in the fine-tuning of UniLMv2. [P] has
-      the position of the predicted token, and attends to the source, to earlier
-      target tokens and to itself.
-    - For a causal XLNet, the row of the previous token. Source tokens then
-      attend only to earlier tokens.
+    - For a bidirectional XLNet, a row of the query stream. Source tokens attend
+      to each other. The factorization order of target tokens is their order in
+      the text.
+    - For BERT, the row of a pseudo token [P], as in the fine-tuning of UniLMv2.
+      [P] has the position of the predicted token, and attends to the source, to
+      earlier target tokens and to itself.
+    - For a causal XLNet, the row of the previous token. In this model, source
+      tokens attend only to earlier tokens.
 
     In training, a share of the target tokens is corrupted in the input, but not
     in the labels. 80 % of the corrupted tokens become <mask>, 10 % become
@@ -225,8 +226,7 @@ class XLNetSeq2Seq(LanguageModelTask):
     def generate(self, inputs: str | list[str], **settings) -> str | list:
         """Generate target texts for source texts; needs a preprocessor.
 
-        The first call compiles a graph, and so does each call with other
-        settings.
+        The first call with new settings compiles a graph.
 
         Args:
             inputs: str, or list of str: source texts. Sources that are too long
@@ -309,7 +309,7 @@ class SequenceToSequence(TaskKind):
         return {**values, "target_length": settings.target_length}
 
     def outputs_of(self, features, training=False):
-        """Compute outputs; outside training, generate targets."""
+        """Compute outputs in training; otherwise generate targets."""
         if training:
             return super().outputs_of(features, training=True)
         check_can_read(self.model, "outputs_of")
@@ -351,7 +351,7 @@ class SequenceToSequence(TaskKind):
 
 
 def _row_that_predicts(backbone):
-    """Kind of row that predicts a token, `next_token` of `TargetInputs`."""
+    """Kind of row that predicts a token: the `next_token` of `TargetInputs`."""
     if not backbone.has_query_stream:
         return "pseudo"
     return "content" if backbone.config.attention_type == "causal" else "query"
@@ -416,7 +416,7 @@ class TargetInputs:
         return features, lambda outputs: rows_at(outputs["content"], before)
 
     def _of_pseudo(self, features, positions, training):
-        """Make inputs with a [P] after the sequence for each target token."""
+        """Make inputs: append to the sequence one [P] for each target token."""
         token_ids, padding = features["token_ids"], features["padding_mask"]
         num_tokens = ops.shape(token_ids)[1]
         of_text, of_pseudo = ops.zeros_like(token_ids), positions * 0

@@ -70,7 +70,8 @@ class SpanHead(keras.layers.Layer):
 
         Args:
             content: float tensor of shape [B, T, D].
-            start_states: float tensor of shape [B, S, D].
+            start_states: float tensor of shape [B, S, D], the rows of `content`
+                at the given starts.
             hidden: bool tensor of shape [B, T], True = no answer may start or
                 end here.
 

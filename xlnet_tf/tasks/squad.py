@@ -24,11 +24,12 @@ def answer_scores(spec, examples, decoded):
             `text`, best first. `no_answer_odds` is the logit of "no answer".
 
     Returns:
-        dict of float, in percent. If questions may have no answer, `squad_f1`
-        and `exact_match` each use their own best threshold. `null_threshold` is
-        the threshold of `squad_f1`. The metrics with the suffix `_at_even_odds`
-        use the threshold 0. `squad_f1_if_answerable` scores the best spans of
-        answerable questions.
+        dict of float; the metrics are in percent. If questions may have no
+        answer, `squad_f1` and `exact_match` are the values at the best
+        thresholds of `no_answer_odds`, one threshold for each metric.
+        `null_threshold` is the threshold of `squad_f1`. The metrics with the
+        suffix `_at_even_odds` use the threshold 0. `squad_f1_if_answerable`
+        scores the best spans of answerable questions.
     """
     ids = [one.id for one in examples]
     spans = [one["n_best"][0]["text"] for one in decoded]
@@ -59,7 +60,7 @@ def scores_as_answered(examples, decoded):
 
     Args:
         examples: list of QuestionExample.
-        decoded: list of dict of `answer`, "" for no answer.
+        decoded: list of dict with `answer` (str, "" for no answer).
 
     Returns:
         dict of float, in percent.
@@ -121,9 +122,9 @@ def scores_2(examples, texts, null_odds, threshold=0.0):
         dict of float, in percent. `exact` and `f1` are for all questions. Names
         with the prefix `HasAns_` are for questions with an answer, and names
         with `NoAns_` for questions without an answer. `best_exact` and
-        `best_f1` are the values at the thresholds `best_exact_threshold` and
-        `best_f1_threshold`. `..._total` are counts, and `pr_..._ap` are average
-        precisions.
+        `best_f1` are the highest values, reached at the thresholds
+        `best_exact_threshold` and `best_f1_threshold`. `..._total` are counts,
+        and `pr_..._ap` are average precisions.
 
     Raises:
         ValueError: if a question is missing in `texts` or `null_odds`.

@@ -41,10 +41,10 @@ class Task(Preset, BaseModel):
     """Model with a backbone and a head on its outputs; base class of the tasks.
 
     With a preprocessor, `fit`, `evaluate`, `predict` and the methods
-    `*_on_batch` accept raw strings. These are lists, arrays, a column of a data
-    frame, or batches of a tf.data.Dataset, a `keras.utils.PyDataset` or a
-    generator. Ready features, dicts with `token_ids`, skip the preprocessor.
-    The first `fit` or `evaluate` compiles an uncompiled model.
+    `*_on_batch` accept raw strings. The strings are in lists, arrays, a column
+    of a data frame, or batches of a tf.data.Dataset, a `keras.utils.PyDataset`
+    or a generator. Ready features (dicts with `token_ids`) skip the
+    preprocessor. The first `fit` or `evaluate` compiles an uncompiled model.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
@@ -59,22 +59,23 @@ class Task(Preset, BaseModel):
             `from_preset` makes a new head and does not load the saved head.
         head_has_dropout: bool, whether the constructor has an argument
             `dropout` for the head. If so, the override `dropout` of
-            `from_preset` also sets the head's rate.
-        head_sources: names of other classes of tasks, whose saved heads fit
-            this task too.
+            `from_preset` sets the rates of the backbone and of the head.
+        head_sources: names of other classes of tasks whose saved heads fit
+            this task.
         reads_query: bool, whether the task uses the query stream. If not, the
             mask embedding is unused, and so not a trainable variable.
         segment_length: int, number of tokens computed at a time. None: all
             tokens of the sequence.
         takes_class_weight: bool, whether each row has one class, so that `fit`
             accepts `class_weight`.
-        weighs_metrics: bool, whether the sample weights also apply to the
-            `metrics` of `compile`, because a weight of 0 marks a missing label.
-        preprocessor: Preprocessor or None; can be set at any time. ValueError
-            is raised if the tokenizer has more pieces than the model has
-            tokens, or if `layout` differs from the model's `config.layout`.
-            ValueError is also raised if `sequence_length` is larger than the
-            number of positions of a BERT.
+        weighs_metrics: bool, whether the sample weights apply to the `metrics`
+            of `compile` as to its `weighted_metrics`. In such a task, a weight
+            of 0 marks a missing label.
+        preprocessor: Preprocessor or None; can be set at any time. The setter
+            raises ValueError if the tokenizer has more pieces than the model
+            has tokens, or if the preprocessor's `layout` differs from the
+            model's `config.layout`. For a BERT, the setter raises ValueError if
+            `sequence_length` is larger than the number of positions.
 
     Raises:
         ValueError: if the preprocessor does not fit the model; see the
@@ -273,11 +274,12 @@ class Task(Preset, BaseModel):
 
         Args:
             optimizer: optimizer. Default: AdamW, with gradients clipped to a
-                norm of 1. The learning rate is 5e-4 if `config.hidden_dim` is
-                at most 256, otherwise 2e-5.
+                global norm of 1. The learning rate is 5e-4 if
+                `config.hidden_dim` is at most 256, otherwise 2e-5.
             loss: loss. Default: the task's loss.
-            metrics: metrics. Default: with the default loss, the task's
-                metrics, weighted by `sample_weight`; with another loss, none.
+            metrics: metrics. With the default loss, the default is the task's
+                metrics, weighted by `sample_weight`. With another loss, the
+                default is no metrics.
             loss_weights, weighted_metrics, kwargs: see `keras.Model.compile`.
 
         Raises:
@@ -314,7 +316,10 @@ class Task(Preset, BaseModel):
         )
 
     def compile_from_config(self, config):
-        """Compile with a saved config; Keras would skip a custom `compile`."""
+        """Compile the model with a saved config.
+
+        The method of Keras would skip the custom `compile` of this class.
+        """
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
@@ -424,7 +429,7 @@ class Task(Preset, BaseModel):
         return y
 
     def numbered_weights(self, class_weight):
-        """Convert names of classes in `class_weight` of `fit` to numbers."""
+        """Convert the class names in the `class_weight` of `fit` to numbers."""
         return class_weight
 
     def label_range(self, data):

@@ -132,7 +132,7 @@ class TextClassification(TaskOfTexts):
         return {**arguments, "num_classes": len(labels), "labels": labels}
 
     def decode(self, collected, encoded, examples):
-        """Dicts with `id`, `label`, and `probabilities`, a dict by label."""
+        """Dicts with `id`, `label` and `probabilities` (a dict by label)."""
         logits = self.mean_of_windows(collected, encoded, examples)
         labels = self.model.labels
         rows = metrics.probabilities(logits)

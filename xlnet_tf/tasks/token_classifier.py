@@ -167,7 +167,10 @@ class TokenClassification(TaskKind):
         return {**arguments, "num_classes": len(labels), "labels": labels}
 
     def loss_sums(self, outputs, features):
-        """Sum the loss over tokens; `token_labels` [B, T], -1 = no label."""
+        """Sum the loss over the tokens that have a label.
+
+        The feature `token_labels` [B, T] is -1 for tokens without a label.
+        """
         labels = features["token_labels"]
         is_asked = ops.cast(labels >= 0, "float32")
         losses = self.model.default_loss().call(ops.maximum(labels, 0), outputs)
