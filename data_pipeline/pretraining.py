@@ -236,7 +236,7 @@ class PretrainingData:
 
         Args:
             start_step: int, the first step to read.
-            first_row: int, number of the first row to read of each global batch.
+            first_row: int, the first row to read of each global batch.
             num_rows: int, number of rows to read of each global batch. Default
                 None: all rows from `first_row` on.
             replica_batch: int, b, number of rows of one element. Default None:

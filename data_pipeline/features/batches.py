@@ -5,8 +5,8 @@ lengths. So there is little padding, and few shapes must be compiled. The rows
 of a training step depend only on (seed, step). The number of workers or
 replicas and the first step of a run do not change these rows.
 
-Shapes: R rows, B rows of a global batch, b rows of one dataset element, O
-options or documents of a row, S = R x O sequences, T tokens.
+Shapes: R rows of all examples, B rows of a global batch, b rows of one dataset
+element, O options or documents of a row, S = R x O sequences, T tokens.
 """
 
 import numpy as np
@@ -78,17 +78,17 @@ class EncodedExamples:
     """Rows of features and labels, ready for `Batches`.
 
     Args:
-        sequences: dict of names to tf.RaggedTensor [S, (T)], one value per
-            token, with the key `token_ids`.
-        dense: dict of names to arrays [R, ...].
-        fillers: dict of the names in `sequences` to the padding value.
+        sequences: dict of names, such as `token_ids`, to tf.RaggedTensor
+            [S, (T)], one value per token. The key `token_ids` is required.
+        dense: dict of names to arrays [R, ...], one entry per row.
+        fillers: dict of the names in `sequences` to their padding values.
         side: "left" or "right", side of a sequence to pad.
         options: int, O, or None if each row has one sequence and no axis O.
         notes: sequence of str, lines for the user, such as about truncation.
         unbatched: dict of names to tf.RaggedTensor [R, (...)], columns that
             only the decoding of outputs uses. Batches do not contain them.
-        counts: dict of names to int, counts about the examples and their
-            labels.
+        counts: dict of names to int, such as the numbers of examples and of
+            answers.
 
     Raises:
         ValueError: the columns have different numbers of rows.
@@ -138,7 +138,7 @@ class EncodedExamples:
         return self._lengths
 
     def examples_of(self, row):
-        """List the indices of the examples of a row, list of int."""
+        """List the indices of the examples that a row contains, list of int."""
         if "example" not in self.dense:
             return [int(row)]
         examples = np.atleast_1d(self.dense["example"][row])
@@ -150,14 +150,14 @@ class Batches:
 
     Args:
         encoded: EncodedExamples.
-        batch_size: int, B, rows of all workers and replicas together.
+        batch_size: int, B, number of rows of all workers and replicas together.
         lengths: tuple of int in increasing order. Every batch is padded to one
             of these lengths.
         seed: int, seed of the order of the rows.
 
     Attributes:
         steps_per_epoch: int, number of full batches of an epoch.
-        evaluation_steps: int, number of batches to evaluate every row once.
+        evaluation_steps: int, number of batches that have every row once.
 
     Raises:
         ValueError: there are no rows, or a row is longer than all lengths.
@@ -187,16 +187,16 @@ class Batches:
 
         Args:
             steps: range, the training steps to read.
-            first_row: int, first row of each global batch to read.
-            num_rows: int, number of rows of each global batch to read. Default
+            first_row: int, the first row to read of each global batch.
+            num_rows: int, number of rows to read of each global batch. Default
                 None: all rows from `first_row` on.
             replica_batch: int, b, number of rows of one element. Default None:
                 `num_rows`.
 
         Returns:
-            tf.data.Dataset of dict of str to tensor: sequences [b, T] or
-            [b, O, T] with `padding_mask`, 1 for real tokens, dense columns
-            [b, ...], and `row_index` int32 [b].
+            tf.data.Dataset of dict of str to tensor: the sequences and their
+            `padding_mask` (1 for real tokens) [b, T] or [b, O, T], the dense
+            columns [b, ...] and `row_index` (int32) [b].
 
         Raises:
             ValueError: there are fewer rows than a batch needs.
@@ -234,7 +234,7 @@ class Batches:
         return self._dataset(batches, first_row, num_rows, replica_batch)
 
     def rows(self, step):
-        """Find the rows of a training step, int64 array [B]."""
+        """Find the indices of a training step's rows, int64 array [B]."""
         epoch, step = divmod(step, self.steps_per_epoch)
         return self._order(epoch)[step]
 
@@ -247,7 +247,7 @@ class Batches:
         return 1 - self.encoded.lengths[batches].sum() / padded
 
     def _order(self, epoch):
-        """Draw the rows of each step of an epoch, int64 [steps, B]."""
+        """Draw the row indices of all steps of an epoch, int64 [steps, B]."""
         draw = np.random.default_rng([self.seed, epoch])
         rows = draw.permutation(len(self.encoded))
         rows = rows[: self.steps_per_epoch * self.batch_size]
@@ -273,8 +273,9 @@ class Batches:
     def _dataset(self, batches, first_row, num_rows, replica_batch):
         """Make the dataset of batches, given as row indices [steps, B].
 
-        The dataset uses only tensors and ops, so any host can read it. The host
-        of a remote TPU could not call a Python function of this process.
+        The dataset uses only tensors and ops, so any host can run the dataset.
+        The host of a remote TPU could not call a Python function of this
+        process.
         """
         num_rows = self.batch_size - first_row if num_rows is None else num_rows
         replica_batch = num_rows if replica_batch is None else replica_batch

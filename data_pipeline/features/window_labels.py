@@ -85,8 +85,8 @@ def window_labels(windows, rows, first, last, is_found):
         first, last, is_found: tensors [A] from `answer_pieces`.
 
     Returns:
-        start, end: int32 [W], positions in the window, ends inclusive. -1 if
-        the window contains no whole answer.
+        start, end: int32 [W], positions in the window, ends inclusive. -1 if no
+            answer lies wholly in the window.
     """
     count = windows.context_begins.nrows()
     rows = tf.cast(rows, tf.int64)

@@ -109,7 +109,7 @@ def make_windows(
     Args:
         tokenizer: GraphTokenizer.
         questions: string tensor [N].
-        contexts: string tensor [N], one context per question.
+        contexts: string tensor [N]. Equal contexts are tokenized once.
         sequence_length: int, T. Default 512.
         stride: int, number of pieces between the starts of two windows. Default
             128.

@@ -1,7 +1,7 @@
 """Readers of objectives: classes that make targets and inputs from records.
 
-`READERS` has a class for each objective. Its key is the name of the objective's
-loss in `xlnet_tf.objectives`. docs/objectives.md shows how to add an objective.
+`READERS` has a class for each objective name. The objective's loss has the same
+name in `xlnet_tf.objectives`. docs/objectives.md shows how to add an objective.
 """
 
 import importlib

@@ -1,7 +1,7 @@
 """Lengths of the halves and permutation blocks of a sequence.
 
 The reused half is the first `reuse_length` tokens, which the memory keeps for
-the next sequence. The new half is the rest.
+the next sequence. The new half is all tokens after the reused half.
 """
 
 
@@ -17,7 +17,7 @@ def half_lengths(sequence_length, reuse_length):
 def block_length(half, permutation_length):
     """Length of the permutation blocks of a half, int.
 
-    Each block of a half is permuted by the same shuffle. A half that is shorter
+    All blocks of a half are permuted by one shuffle. A half that is shorter
     than `permutation_length` is a single block.
     """
     return min(half, permutation_length)

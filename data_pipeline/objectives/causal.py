@@ -17,9 +17,10 @@ from data_pipeline.objectives.reader import ObjectiveReader
 class CausalReader(ObjectiveReader):
     """Reader whose target for each token is the next token.
 
-    `target_ids` int32 [B, T] are the tokens at the next position.
-    `target_weights` float32 [B, T] are 0 where the next token does not follow
-    in the text: before and after <sep> and <cls>, and at the sequence's end.
+    `target_ids` int32 [B, T] has, at each position, the token at the next
+    position. `target_weights` float32 [B, T] is 0 for <sep> and <cls>, for the
+    tokens directly before these symbols and for the last token of the sequence.
+    For all other tokens, the weight is 1.
 
     In records with a reused half (see `blocks`), text is predicted twice: in
     the new half of a record, and in the reused half of a later record. At the

@@ -129,11 +129,12 @@ def check_share(fraction, manifest):
 def word_starts(records):
     """Mark the first stored piece of each word.
 
-    In a reversed record, this is the word's last piece in reading order.
+    In a reversed record, the first stored piece is the word's last piece in
+    reading order.
 
     Args:
-        records: dict with `is_reversed` bool [B], and with `starts_word` bool
-            [B, T], True for a piece that begins a word in reading order.
+        records: dict with `is_reversed` (bool [B]) and `starts_word` (bool
+            [B, T], True for a piece that begins a word in reading order).
 
     Returns:
         bool tensor [B, T].
@@ -147,8 +148,8 @@ def word_starts(records):
 def draw_words(state, token_ids, starts, goal):
     """Draw whole words as targets, at most `goal` tokens per row.
 
-    Words become targets in random order. A word with more tokens than are left
-    of the goal is skipped.
+    Words become targets in random order. A word that would raise the number of
+    targets above `goal` is skipped.
 
     Args:
         state: uint32 tensor [B, 1] from `hash_words`.
@@ -190,10 +191,11 @@ def draw_words(state, token_ids, starts, goal):
 
 
 def _take_in_turn(size, may, goal):
-    """Choose words in order; skip a word that would exceed the goal.
+    """Choose words in order; skip a word that would exceed `goal` tokens.
 
     Args:
-        size: int32 tensor [B, T], number of tokens of each word.
+        size: int32 tensor [B, T], number of tokens of each word, in the order
+            of choice.
         may: bool tensor [B, T], whether a word may be chosen.
         goal: int, maximum number of tokens per row.
 

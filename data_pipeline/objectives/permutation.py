@@ -46,8 +46,8 @@ class PermutationReader(ObjectiveReader):
         order: str or function, the order of the targets within each half of a
             sequence. "random" (default) is the released order. "forward" is the
             order of the text, and "backward" the reversed order. "block"
-            predicts the targets of a group of adjacent targets together, and
-            the groups in a random order. A function given as `order` has the
+            predicts adjacent targets together, as a group, and predicts the
+            groups in a random order. A function given as `order` has the
             arguments (token_ids int32 [B, T], is_target bool [B, T]) and
             returns the ranks, int32 [B, T]. Context, which is not predicted,
             has the rank -1. There is one exception: if the records have a
@@ -125,9 +125,9 @@ def draw_shuffles(
     """Draw a shuffle for each half of each record.
 
     A shuffle depends on the seed, the epoch and the index of the record, not on
-    the batch or the reader. Positions are sorted by a hash. The shuffle is
-    uniform unless two hashes are equal. This happens in about one of 130,000
-    halves of 256 tokens.
+    the batch or the process that reads the record. Positions are sorted by a
+    hash. If all hashes of a half differ, the shuffle is uniform. Two hashes are
+    equal in about one of 130,000 halves of 256 tokens.
 
     Args:
         seed: int.
@@ -192,8 +192,8 @@ def draw_ranks(
         order: str, one of `ORDERS`. Default "random".
 
     Returns:
-        int32 tensor [B, T], see `factorization_rank`. With "block", all targets
-        of an adjacent group have the rank of the group's first target.
+        int32 tensor [B, T], see `factorization_rank`. With "block", adjacent
+        targets form a group, and all have the rank of the group's first target.
     """
     length = token_ids.shape[1]
     in_order = tf.logical_or(is_target, functional_tokens(token_ids))
@@ -243,7 +243,7 @@ def draw_ranks(
 
 
 def _first_of_run(index, block, is_target):
-    """Find the first token of each token's run of adjacent targets.
+    """Find, for each token, the first token of its run of adjacent targets.
 
     A run ends at the end of a permutation block. <sep> and <cls> are runs of a
     single token.
@@ -311,11 +311,12 @@ def functional_tokens(token_ids):
 def factorization_rank(token_ids, is_target, shuffled_index, reuse_length):
     """Compute the ranks of the tokens from shuffles.
 
-    In the first half, targets, <sep> and <cls> have their shuffled index, which
-    is below the length of the half. All other tokens, the context, have the
-    rank -1. In the second half, `reuse_length + 1` is added to all ranks, so
-    they are above all ranks of the first half. The second half attends to the
-    whole first half, but the first half attends to no token of the second half.
+    In the first half, the rank of targets, <sep> and <cls> is their shuffled
+    index, which is below the length of the half. All other tokens, the context,
+    have the rank -1. In the second half, `reuse_length + 1` is added to all
+    ranks, so all these ranks are above the ranks of the first half. The second
+    half attends to the whole first half, but the first half attends to no token
+    of the second half.
 
     Args:
         token_ids: int tensor [B, T].
@@ -340,9 +341,9 @@ def factorization_rank(token_ids, is_target, shuffled_index, reuse_length):
 def perm_mask(rank, is_target):
     """Convert ranks to the released permutation mask.
 
-    In this mask, <sep> and <cls> attend to themselves, but targets do not. In
-    the content stream, the released model also lets targets attend to
-    themselves.
+    In this mask, <sep> and <cls> attend to themselves, but targets do not. The
+    released model changes the mask for the content stream, so that targets
+    attend to themselves there.
 
     Args:
         rank: int32 tensor [B, T].
@@ -379,7 +380,7 @@ def target_mapping(target_positions, target_weights, sequence_length):
 def real_targets(token_ids, is_target):
     """Remove <sep> and <cls> from the targets.
 
-    Spans of the kind "subwords" may contain these symbols.
+    Targets that were built with `--spans subwords` may contain these symbols.
 
     Args:
         token_ids: int tensor [B, T].

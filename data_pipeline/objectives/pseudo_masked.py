@@ -38,8 +38,8 @@ class PseudoMaskedReader(ObjectiveReader):
     the targets are replaced by <mask>, 10 % by a random token, and 10 % stay
     unchanged.
 
-    `target_blocks` int32 [B, P] is the step, from 0, at which each target is
-    predicted. The targets of a block have the same step.
+    `target_blocks` int32 [B, P] is the prediction step of each target, counted
+    from 0 in each sequence. All targets of a block have the same step.
 
     Args:
         fraction: float, share of the tokens that are targets. Default 0.15.
@@ -92,11 +92,11 @@ def draw_blocks(state, special, goal):
         state: uint32 tensor [B] from `hash_words`.
         special: bool tensor [B, T], True for tokens that are never targets.
         goal: int, number of targets. Drawing stops when each row has at least
-            this number, or after a fixed number of draws.
+            this number of targets, or after a fixed number of draws.
 
     Returns:
-        int32 tensor [B, T], the step at which each token's block is predicted,
-        -1 for tokens outside of blocks.
+        int32 tensor [B, T], the prediction step of each token's block, -1 for
+        tokens outside of blocks.
     """
     length = special.shape[1]
     place = tf.range(length)

@@ -1,7 +1,7 @@
 """Base class of readers, which make the features of an objective.
 
-A record stores the true tokens and the target positions that were drawn during
-the build. An objective with other targets draws new positions.
+A record stores the true tokens and the target positions that were drawn when
+the record was built. An objective with other targets draws new positions.
 
 Shapes: B batch, T tokens of the sequence, P targets.
 """
@@ -15,7 +15,8 @@ from typing import NamedTuple
 class Draw(NamedTuple):
     """Inputs that determine all random draws of a batch.
 
-    `seed` is an int. `epoch` and `record_index` are int64 tensors [B].
+    `seed` is an int. `epoch` and `record_index` are int64 tensors [B] with the
+    epoch of each record and its index in the split.
     """
 
     seed: int
@@ -31,8 +32,8 @@ class ObjectiveReader:
         name: str, key in the registry `data_pipeline.objectives.READERS`. The
             loss in `xlnet_tf.objectives` has the same name.
         takes_literal: bool, whether `features` supports `literal=True`.
-        reads_words: bool, whether `features` also needs `starts_word` bool [B,
-            T], which is not stored in records.
+        reads_words: bool, whether `features` needs `starts_word` (bool [B, T]),
+            which records do not store.
     """
 
     name: typing.ClassVar[str | None] = None
@@ -54,7 +55,7 @@ class ObjectiveReader:
         return manifest.num_predict
 
     def first_half_length(self, manifest):
-        """Length of the prefix that cannot attend to later tokens.
+        """Length of the prefix that cannot attend to tokens after the prefix.
 
         In a backbone with the input `factorization_rank`, this limit on
         attention holds for the content stream of the prefix and for targets in

@@ -1,4 +1,4 @@
-"""Parser of the released script's records; batches in the script's format.
+"""Parser of records from the released script, and batches in its format.
 
 Shapes: b records, T tokens of the sequence, P targets.
 """
@@ -12,8 +12,8 @@ def parse_released(serialized, sequence_length, is_reversed=False):
     """Parse a batch of records from the released script.
 
     These records do not store their direction. A file made with `bi_data` has
-    groups of `bsz_per_host` records, divided equally among the cores. The
-    second half of each core's records is reversed.
+    groups of `bsz_per_host` records. Each group is divided equally among the
+    cores. In the second half of each core's share, the records are reversed.
 
     Args:
         serialized: string tensor [b].
@@ -58,10 +58,10 @@ def released_batch(batch):
             False.
 
     Returns:
-        dict: `input_k`, `seg_id` int32 [b, T]; `input_q` float32 [b, T], 1 = a
-        target; `perm_mask` float32 [b, T, T], 1 = may NOT attend;
-        `target_mapping` float32 [b, P, T]; `target` int32 [b, P];
-        `target_mask` float32 [b, P], 0 = padding.
+        dict of `input_k` and `seg_id` (int32 [b, T]), `input_q` (float32
+        [b, T], 1 = a target), `perm_mask` (float32 [b, T, T], 1 = may NOT
+        attend), `target_mapping` (float32 [b, P, T]), `target` (int32 [b, P])
+        and `target_mask` (float32 [b, P], 0 = padding).
 
     Source: `get_dataset`, `_local_perm`.
     """
