@@ -57,7 +57,7 @@ class Parts(typing.NamedTuple):
     lasts: dict
 
     def find(self, number, seed):
-        """Find the split of a document, and the number of its part there."""
+        """Find the split and the part of a document: split, number of the part."""
         split = held_out.split_of(number, self.threshold, seed)
         return split, int(np.searchsorted(self.lasts[split], number))
 
@@ -74,7 +74,7 @@ class _Measured(typing.NamedTuple):
 
 
 class Builder:
-    """Builder of all parts on Beam: the `build_parts` of `build_records`.
+    """Builder of all parts on Beam: argument `build_parts` of `build_records`.
 
     Args:
         runner: str, such as "DirectRunner", "DataflowRunner", "FlinkRunner"
@@ -171,8 +171,8 @@ def _plan_parts(measured, settings, directory):
     Args:
         measured: list of results of `_measure`.
         settings: RecordSettings with all defaults filled in.
-        directory: str. A file there gets the number of parts, the digests of
-            the text files and the counts of bad text.
+        directory: str. The number of parts, the digests of the text files and
+            the counts of bad text are written to a file there.
 
     Returns:
         Parts.

@@ -141,7 +141,7 @@ def _complete_set(output, plan, corpus, overwrite, report):
 
 
 def _begin(writer, plan, overwrite):
-    """Keep the finished parts of the same plan; refuse or remove others."""
+    """Keep parts of the same plan; refuse or remove parts of another plan."""
     directory = writer.building
     count, differs = count_parts(directory), None
     if count:

@@ -31,8 +31,8 @@ def piece_characters(documents, settings):
         settings: RecordSettings.
 
     Returns:
-        int, characters of a piece for `Corpus.divided`, or None to keep the
-        documents whole. Documents stay whole if nothing is held out, if the
+        int, minimum characters of a piece for `Corpus.divided`, or None to keep
+        the documents whole. Documents stay whole if nothing is held out, if the
         text is long, or if the number of documents is at least 2 and at least
         0.25 / `validation_fraction`.
     """

@@ -49,15 +49,14 @@ def sample_targets(
     "words" selects n whole words, as the release intended. Special tokens,
     <unk> and words that the edge of the half may have cut are not selected. One
     exception: a word that was cut when A or B was truncated counts as whole.
-    The goal of a half is its share of `num_predict`. If the spans do not
-    reach the goal, further whole words are added until no word fits.
+    The goal of a half is its share of `num_predict`. If the spans do not reach
+    the goal, further whole words are added until no word fits.
     "single_words" is like "words" with n = 1.
 
-    "subwords" selects n tokens, as the released code does. That code counts
-    tokens instead of words, because its search for a word's end always tests
-    the first token of the span. If the spans do not reach the goal, random
-    single tokens are added. <sep> and <cls> can be selected; the reader of the
-    records drops these targets.
+    "subwords" selects n tokens. The released code does this, because its search
+    for a word's end always tests the first token of the span. If the spans do
+    not reach the goal, random single tokens are added. <sep> and <cls> can be
+    selected; the reader of the records drops these targets.
 
     Args:
         token_ids: int array [S, T].

@@ -31,7 +31,7 @@ OTHER_FILE = "another file than was built"
 
 
 class BadRecord(typing.NamedTuple):
-    """Damaged record; `record` is None if the whole file is another file."""
+    """Damaged record; `record` is None if another file replaces the shard."""
 
     file: str
     record: int | None
@@ -58,8 +58,7 @@ def example_template(features):
 
     Returns:
         tuple of the serialized Example (uint8 array [L]) and a dict of feature
-        names to slices. A slice is the place of the feature's value in the
-        array.
+        names to slices, the places of the features' values in this array.
     """
     body, ends = b"", {}
     for name in sorted(features):

@@ -255,12 +255,12 @@ def _decoded(value):
 
 
 def _class_names(schema):
-    """Read the class names that `datasets` stores in a schema.
+    """Read the class names that Hugging Face's `datasets` stores in a schema.
 
     Args:
         schema: pyarrow.Schema. Its metadata may contain {"info": {"features":
-            {"label": {"_type": "ClassLabel", "names": [...]}}}}, where the
-            feature may be inside {"_type": "Sequence", "feature": ...}.
+            {"label": {"_type": "ClassLabel", "names": [...]}}}}. The value of
+            "label" may be inside {"_type": "Sequence", "feature": ...}.
 
     Returns:
         dict of column names to lists of str, the class names.

@@ -14,9 +14,9 @@ Text formats:
   document.
 - "csv": each row is a document, with running text in the column "text".
 
-In Parquet, Arrow and Feather files, each row is a document. The text format only
-determines how sentences are found: for "sentences", the text of a row has one
-sentence per line; for other formats, each row has running text.
+In Parquet, Arrow and Feather files, each row is a document. In the format
+"sentences", the text of a row has one sentence per line. In all other formats,
+each row has running text.
 
 "auto" reads .jsonl and .json files as "jsonl", and .csv and .tsv files as
 "csv". Other text files that begin like JSON are "jsonl". For all remaining
@@ -523,7 +523,7 @@ def _read_running(*file):
 
 
 def _lines(*file):
-    """Make an iterator of a file's lines; tags that end documents become None."""
+    """Iterate over a file's lines; tags that end documents become None."""
     lines = text_lines.read_lines(*file, _LONGEST_LINE)
     head = []
     for line in lines:

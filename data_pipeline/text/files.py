@@ -141,7 +141,7 @@ def _expanded(pattern):
 
 
 def _folders(folder, above=frozenset()):
-    """Yield a folder and its subfolders, except links back to `above`."""
+    """Yield a folder and all subfolders; skip links to the folders `above`."""
     place = os.path.realpath(folder)
     if place in above:
         return

@@ -1,8 +1,9 @@
 """Rules of the release before and after SentencePiece: cleaning, digit commas.
 
-`preprocess` defines the cleaning. Several blanks become one blank, and quotes
-become plain quotes. If the model drops accents, characters are decomposed (NFKD)
-and lose their combining marks. For uncased models, the text is lowercased.
+`preprocess` defines the cleaning. Several blanks become one blank, and `` or ''
+becomes a plain quote. If the model drops accents, characters are decomposed
+(NFKD) and lose their combining marks. For uncased models, the text is
+lowercased.
 
 `compile_cleaning` combines these rules with the model's own character map and
 writes the result as the map of the model's normalizer. So SentencePiece itself

@@ -70,14 +70,15 @@ class GraphTokenizer(tf.Module):
     """Tokenizer in graph ops, with the ids of `Tokenizer.encode`.
 
     Bytes that are not UTF-8 count as U+FFFD. In about 1 line of 150,000, the
-    ids may differ from the ids of `Tokenizer`. TensorFlow Text rounds the
-    scores of pieces to float32. So it may choose another way to split a word
-    than `Tokenizer` if two ways have almost equal scores. The rounding is
+    ids may differ from the ids of `Tokenizer`. TensorFlow Text rounds scores to
+    float32. If two ways to split a word have almost equal scores, TensorFlow
+    Text may therefore choose another way than `Tokenizer`. The rounding is
     coarse in words with some thousand pieces, such as runs of digits or
     documents in a script without blanks.
 
     Args:
-        tokenizer: Tokenizer. The graph contains its model and setting for case.
+        tokenizer: Tokenizer. The graph contains the tokenizer's model and
+            setting for case.
         is_traced: bool, whether calls share functions that are traced once.
             This is faster if many graphs use the tokenizer, but a SavedModel
             would contain all traced functions. Default False: each call adds

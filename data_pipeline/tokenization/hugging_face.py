@@ -193,8 +193,8 @@ def check_tokenizer(directory, tokenizer):
     """Refuse records that were not built with the tokenizer of a model.
 
     Args:
-        directory: str or path of the model. If the directory lacks a tokenizer
-            or a setting for lower case, it is not compared.
+        directory: str or path of the model. The tokenizer and the setting for
+            lower case are compared if the directory has them.
         tokenizer: Tokenizer of the records.
 
     Raises:

@@ -123,7 +123,7 @@ def from_model(model, lowercase):
 
 
 def normalizers(values, file):
-    """List the normalizers of a `tokenizer.json`, including nested ones.
+    """List the normalizers of a `tokenizer.json`, including nested normalizers.
 
     Args:
         values: dict, content of the file.

@@ -107,7 +107,7 @@ def with_digest(model_proto):
 
 
 def with_accents(model_proto):
-    """Set a model's field to keep accents, and remove its SHA-256 field.
+    """Set a model's field to keep accents, and remove the SHA-256 field.
 
     Args:
         model_proto: bytes.

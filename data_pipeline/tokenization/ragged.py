@@ -8,7 +8,7 @@ def row_ids(ragged):
 
     We avoid `RaggedTensor.value_rowids` because its memory grows with the
     number of rows times the length of the longest row. For many short rows and
-    a single long row, it would need gigabytes.
+    a single long row, this memory may be gigabytes.
 
     Args:
         ragged: ragged tensor [N, (T)].

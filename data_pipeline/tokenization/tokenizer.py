@@ -328,7 +328,7 @@ class Tokenizer:
         return self._processor.piece_to_id(piece)
 
     def _valid(self, text):
-        """Make a text valid for SentencePiece, with the same length."""
+        """Make a text valid for SentencePiece without changing its length."""
         check_text(text)
         if text.isascii():
             return text

@@ -60,8 +60,9 @@ class Sources(typing.NamedTuple):
     """Ranges of the chunks' pieces that `join` has made into one piece each.
 
     Attributes:
-        firsts, lasts: int64 [n], one range for each of the n pieces of texts.
-            The values are indices among the K pieces of all chunks.
+        firsts, lasts: int64 [n], the first and the last index of the range for
+            each of the n pieces of texts. The indices count the K pieces of all
+            chunks.
     """
 
     firsts: tf.Tensor
@@ -140,7 +141,7 @@ class UnknownRuns:
         )
 
     def _may_be_cut(self, codes):
-        """Find the characters before which a word may be cut, bool."""
+        """Mark the characters before which a word may be cut, flat bool."""
         flat = codes.flat_values
         kinds = tf.gather(
             self._kinds, tf.searchsorted(self._limits, flat, side="right")
