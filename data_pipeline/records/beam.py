@@ -57,7 +57,7 @@ class Parts(typing.NamedTuple):
     lasts: dict
 
     def find(self, number, seed):
-        """Find the split and the part of a document: split, number of the part."""
+        """Find the split and the part of a document: split and part number."""
         split = held_out.split_of(number, self.threshold, seed)
         return split, int(np.searchsorted(self.lasts[split], number))
 
