@@ -55,7 +55,7 @@ class SingleRecords(PretrainingData):
         return {name: value.numpy() for name, value in features.items()}
 
     def _read(self, numbers):
-        """Read the serialized records with these indices, list of bytes."""
+        """Read the serialized records with given indices, list of bytes."""
 
         def read(source):
             return read_record(*source, self.manifest.frame_bytes)

@@ -108,7 +108,7 @@ def _can_be_renamed(path):
 
 
 def _keep_others(old, new, is_replaced):
-    """Hard-link the files of `old` that belong to no model into `new`."""
+    """Create hard links in `new` to the files of `old` that fit no model."""
     for item in old.iterdir():
         target = new / item.name
         if is_unfinished(item) or is_replaced(item.name):

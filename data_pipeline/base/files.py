@@ -496,7 +496,7 @@ def _rename(new, path, replace_directory):
 
 
 def _exchange(one, other):
-    """Exchange the files at two paths in one step; return True on success."""
+    """Exchange the content of two paths in one step; return True on success."""
     try:
         rename = ctypes.CDLL(None).renameat2  # only Linux has it
     except (AttributeError, OSError):

@@ -35,7 +35,7 @@ from data_pipeline.base.suggestions import did_you_mean
 
 
 class Range(typing.NamedTuple):
-    """Range of a number: its texts for ints and for floats, and a test."""
+    """Range of a number: description for ints, description for floats, test."""
 
     integer: str
     number: str
@@ -344,7 +344,7 @@ def refuse_unknown(cls, values, place, advice=None):
 
 
 def _verify(path):
-    """Compare a file with the `SHA256SUMS` beside it and in the parent.
+    """Verify a file by the `SHA256SUMS` of its directory and of the parent.
 
     In a run, `SHA256SUMS` is beside the file. In an export, the file is in the
     folder `assets.extra`, and `SHA256SUMS` is beside this folder.

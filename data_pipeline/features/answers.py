@@ -119,8 +119,8 @@ class _Characters:
     """Characters of contexts, to compare spans and to extract their texts.
 
     Time and memory grow with the number of characters plus the number of spans.
-    To extract every span's text for a comparison, time and memory would grow
-    with the sum of the lengths of all spans.
+    If every span's text were extracted, time and memory would grow with the sum
+    of the lengths of all spans.
 
     Args:
         contexts: string tensor [M], UTF-8, the M different contexts.

@@ -140,9 +140,9 @@ def training_windows(windows, contexts, answer_starts, answer_texts):
             windows and `start_positions`.
         labels: dict of `start_positions` and `end_positions`, int32 [N], and
             `is_impossible`, float32 [N].
-        weights: float32 [N], 0 for a question to leave out of the loss, else 1.
-            The answer of such a question is not at its offset in the context or
-            has no piece.
+        weights: float32 [N], 0 for a question whose answer is not at its offset
+            in the context or has no piece, else 1. The weight 0 excludes the
+            question from the loss.
     """
     with tf.device("CPU:0"):
         first, last, is_found, _ = answer_pieces(

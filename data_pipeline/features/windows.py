@@ -1,6 +1,7 @@
 """Division of long texts into overlapping windows, as TensorFlow ops.
 
-An exported model contains these ops, so it accepts raw text.
+All ops are TensorFlow's or SentencePiece's. So an exported model can contain
+these ops and accept raw text.
 
 A context is a text to search for the answer to a question. A window is a
 question with a section of its context, or a section of a single text.
@@ -235,7 +236,7 @@ def max_context(places):
 
 
 def window_places(lengths, starts, room, stride, check_size=None):
-    """Divide texts into windows, given as indices of the texts' token ids.
+    """Divide texts into windows and return the indices of the windows' ids.
 
     A text of at most `room` ids has one window. A longer text has one more
     window for each further `stride` ids, and a last window for remaining ids.
@@ -267,7 +268,7 @@ def window_places(lengths, starts, room, stride, check_size=None):
 
 
 def windows_of_texts(ids, room, stride, check_size=None):
-    """Divide texts into windows, given as token ids.
+    """Divide texts into windows and return the windows' token ids.
 
     Args:
         ids: ragged int32 tensor [N, (tokens)].
