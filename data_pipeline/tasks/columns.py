@@ -643,6 +643,6 @@ def _is_flags(values):
 
 
 def _is_text(values):
-    """Whether values are probably texts: several words, mostly different."""
+    """Whether values are probably texts: several words each, few repeated."""
     words = sum(len(x.split()) for x in values)
     return words >= 2 * len(values) and len(set(values)) > len(values) / 2

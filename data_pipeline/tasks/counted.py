@@ -24,7 +24,7 @@ class Counted:
         self._counts = {}  # message -> [number, first place]
 
     def add(self, what, where, number=1):
-        """Add to the count of one kind of skipped or changed value.
+        """Count values that a reader skips or changes for the same reason.
 
         Args:
             what: str, description that follows the count in messages, such as

@@ -49,8 +49,8 @@ class TaskSpec:
             two parallel files, see `readers.pairs`.
         columns: dict of role ("text", "text_pair", "label", "id" and so on) to
             a tuple of candidates, the preferred candidate first. A candidate is
-            a name in the header, an index from 0 for files without a header, or
-            a tuple of several columns, whose texts are joined by a space.
+            a name in the header, an index (from 0, for files without a header),
+            or a tuple of several columns (whose texts are joined by a space).
         optional: tuple of roles whose columns a file may lack. The label is
             always optional in a test split.
         labels: tuple of str, the classes (as written in the files) in the order
@@ -90,7 +90,7 @@ class TaskSpec:
 
 
 def splits_named(ending):
-    """Make a dict of split to a tuple with a name such as train.tsv."""
+    """Make a dict of split to a tuple of one name, such as train.tsv."""
     return {split: (split + ending,) for split in ("train", "dev", "test")}
 
 

@@ -8,7 +8,7 @@ from data_pipeline.tasks.examples import splits_named
 def _glue(name, folder, texts, label, description, **changes):
     """Make the TaskSpec of a GLUE task.
 
-    The files are .tsv files without quotes and with a header. Test files have
+    The files are .tsv files with a header and without quoting. Test files have
     no labels.
     """
     roles = ("text", "text_pair")[: len(texts)]

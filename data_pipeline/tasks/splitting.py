@@ -132,9 +132,10 @@ def _choose(groups, classes, fraction, seed):
             held[name] += count
 
     def fits(place, name):
-        """Whether all classes except `name` stay within their share, bool.
+        """Whether classes other than `name` stay within the share to hold out.
 
-        The shares are computed as if the group at `place` were held out.
+        The held-out shares are computed as if the group at `place` were held
+        out.
         """
         return all(
             x == name or n == 1 or held[x] + n <= fraction * sizes[x]

@@ -12,8 +12,8 @@ Each row can be read once. The suffix of the file determines the format:
 - .parquet, .arrow, .feather, or the state.json of a data set that Hugging
   Face's `datasets` saved: the same values as in JSON lines.
 
-A row number is the number of the line where an example begins, from 1. In a
-list of objects and in the formats of the last item, the rows are counted
+A row number is the number of the line where an example begins, from 1. In lists
+of objects, Parquet and Arrow files and saved data sets, the rows are counted
 instead of the lines.
 """
 
@@ -246,7 +246,7 @@ def _text_rows(tree, name, kind, is_published, counted):
 
 
 def _tsv_rows(lines, counted=None):
-    """Read the rows of a .tsv; count quoted fields if `counted` is given."""
+    """Read the rows of a .tsv; count rows with quotes if `counted` is given."""
     for number, line in enumerate(lines, start=1):
         cells = line.rstrip("\r\n").split("\t")
         if counted is not None and any(map(QUOTED.fullmatch, cells)):

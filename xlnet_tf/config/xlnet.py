@@ -49,13 +49,13 @@ class XLNetConfig(ModelConfig):
             encoding, in both directions. 0 (default) means no limit. The
             value -1 of released files is read as 0.
         same_length: bool, whether every token of a causal model may attend to
-            the same number of keys, M + 1. For a memory length of 0 there is no
-            such limit. Default False.
+            the same number of keys, M + 1. Without memory (M = 0) every token
+            may attend to all earlier tokens. Default False.
         attention_type: "bidirectional" (default) or "causal" (`attn_type` "bi"
             or "uni" in the released code).
         reverse_half_batch: bool, whether the model reads the second half of
             every batch backwards (`bi_data` in the released code). Default
-            False. Prefer the feature `is_reversed`.
+            False. Prefer the input feature `is_reversed`.
         dropout: float in [0, 1), dropout rate. Default 0.1.
         attention_dropout: float in [0, 1), dropout rate of the attention
             probabilities. Default 0.1.

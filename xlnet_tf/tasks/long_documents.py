@@ -87,7 +87,7 @@ def remember_segments(backbone, features, segment_length, training=None):
 
 
 def _without_gradient(model):
-    """Context in which weights are constants, except on TensorFlow.
+    """Context with constant weights for backends other than TensorFlow.
 
     In a loop, JAX refuses the custom gradient of attention even if no gradient
     is needed.

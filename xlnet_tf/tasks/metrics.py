@@ -222,7 +222,7 @@ METRICS = {
 
 
 def find_metric(name):
-    """Find the function (targets, predictions) -> float of a metric.
+    """Find the function of a metric: (targets, predictions) -> float.
 
     Args:
         name: str, a key of `METRICS`, or "ndcg@K" with a number such as

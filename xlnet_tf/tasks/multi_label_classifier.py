@@ -247,7 +247,7 @@ def _of_logits(metric):
 
 
 def multi_hot(examples, decoded):
-    """Arrays of the true classes, answers and probabilities of examples.
+    """Make arrays of the true classes, answered classes and probabilities.
 
     Args:
         examples: list of X examples with labels.

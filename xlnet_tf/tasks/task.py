@@ -531,7 +531,7 @@ class Task(Preset, BaseModel):
         return self.backbone(features, training=True), seed
 
     def heads(self, arguments):
-        """Layers besides the backbone that another model can share.
+        """Layers, other than the backbone, that another model can share.
 
         Args:
             arguments: dict, constructor arguments of the other model.

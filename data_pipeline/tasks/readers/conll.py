@@ -40,8 +40,9 @@ def read_examples(split):
     `-DOCSTART-` lines are skipped. Comments are skipped and counted. A comment
     is a line such as "# sent_id = 1" or "#begin document", or a line that
     begins with "#" and has no tag. A tagged word such as "#xlnet" is no
-    comment. If `task.converts_tags` is True, IOB1 tags are converted to BIO. In
-    a test split, a file whose first line is a single word is read without tags.
+    comment. If `task.converts_tags` is True, IOB1 tags are converted to BIO.
+    Otherwise tags stay unchanged. In a test split, a file whose first line is a
+    single word is read without tags.
 
     Args:
         split: reading.Split of a task whose reader is "conll". The columns of
@@ -212,7 +213,7 @@ class _Lines:
 
 
 def _shape(line, fields):
-    """Shape of a line: whether it has tabs, and the number of its fields."""
+    """Shape of a line: whether the line has tabs, and the number of fields."""
     return "\t" in line, len(fields)
 
 

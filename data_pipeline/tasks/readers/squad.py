@@ -161,7 +161,7 @@ def _answers(question):
 
 
 def _with_id(question, number, split):
-    """Add the number of a question as the id if the question has no id."""
+    """Add an id to a question without an id: the number of the question."""
     if question.get("id") not in (None, ""):
         return question
     split.counted.add(

@@ -251,7 +251,7 @@ def _with_label_lists(examples, split):
 
 
 def _classes(label, separator, known):
-    """Divide a label into its classes, tuple of str in alphabetical order.
+    """Divide a label into a sorted tuple of its classes.
 
     Args:
         label: list of str, or str (one known class, or classes with separators
