@@ -293,7 +293,8 @@ def _kept(lines, partial, task):
         task: str, the first line of the partial file, see `_task`.
 
     Yields:
-        function of a line (str), which adds the line to list and file.
+        function of a line (str). The function adds the line to `lines` and to
+        the partial file.
     """
     from data_pipeline.base.files import is_remote
     from data_pipeline.base.files import write_bytes

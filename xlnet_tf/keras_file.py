@@ -148,7 +148,7 @@ def _opened_weights(archive, local):
 
 
 class _Section(io.RawIOBase):
-    """Binary file that shows a part of another file as a file of its own.
+    """Read-only binary file with the bytes of a part of another file.
 
     Args:
         file: the other file, a binary file.
@@ -184,7 +184,7 @@ class _Section(io.RawIOBase):
 
 
 def _check_members(archive, stored_bytes):
-    """Refuse an archive whose uncompressed size is far above its own size."""
+    """Refuse an archive whose uncompressed size is far above the real size."""
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
         raise zipfile.BadZipFile("two members have the same name")

@@ -1,8 +1,8 @@
 """Loading of saved models of any format.
 
-`open_model` is the only entry point. The path may be the output of a run, a
-model's directory in any format, or a `.keras` file. The function finds the
-model, its tokenizer and the results of its run.
+`open_model` is the entry point of all other modules. Its path may be the output
+of a run, a model's directory in any format, or a `.keras` file. The result is a
+StoredModel, with the model, the tokenizer and the results of the model's run.
 """
 
 import os
@@ -250,7 +250,7 @@ def _no_tokenizer(path):
 
 
 def class_of_directory(path, verify=True):
-    """Find the class of a stored model from the heads in its directory.
+    """Find the class of the model in a directory from the stored heads.
 
     Args:
         path: path of the directory.

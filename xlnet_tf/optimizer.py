@@ -142,11 +142,11 @@ class AdamW(keras.optimizers.AdamW):
         gradients_are_summed: bool, whether the caller has already summed the
             gradients over the replicas (and clipped the sum). Default False.
         layer_decay: float in (0, 1]. The learning rate of each layer is
-            `layer_decay` times the learning rate of the layer above it.
-            Learning rate and weight decay are multiplied by `layer_decay ** (L
-            - 1 - l)` in layer l of L layers, by `layer_decay ** L` in
-            embeddings and shared biases, and by 1 in heads. Default 1, for
-            equal rates. The paper uses 0.75 for SQuAD.
+            `layer_decay` times the learning rate of the layer above it. The
+            factor of learning rate and weight decay is
+            `layer_decay ** (L - 1 - l)` for layer l of L layers. For embeddings
+            and shared biases the factor is `layer_decay ** L`, and for heads 1.
+            Default 1, for equal rates. The paper uses 0.75 for SQuAD.
         layer_decay_on: str. "step" (default) multiplies the learning rate by
             the factor. "gradient" multiplies the gradient by the factor before
             Adam uses it, as the released code does. Adam divides the gradient

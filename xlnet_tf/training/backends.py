@@ -24,7 +24,7 @@ def with_precision(settings, backend):
 
 @contextlib.contextmanager
 def opened_backend(settings):
-    """Context with the backend of a command, see `make_backend`.
+    """Context that makes the backend of a command; see `make_backend`.
 
     On JAX, a worker that fails in this context ends at once, and JAX then ends
     the other workers.

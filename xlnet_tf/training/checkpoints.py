@@ -3,8 +3,8 @@
 A checkpoint consists of these files:
 
 - `ckpt-STEP.index` and `ckpt-STEP.data-*`, TensorFlow's files of the weights,
-  the optimizer and the step. The order of the data and the random numbers
-  follow from the step.
+  the optimizer and the step. The number of the step determines the order of the
+  data and the random numbers.
 - `memory-STEP-rows-*.npz`, the memory of earlier segments, see `MemoryRows`.
 - `ckpt-STEP.sha256`, the SHA-256 digests of the checkpoint's other files. This
   file is written last.
@@ -96,14 +96,15 @@ class Checkpoints:
 
     Args:
         directory: path from which all workers restore.
-        run: loop.Run. The chief writes to the directory. All workers read
-            variables together, so the other workers save too, but to a
-            temporary directory.
+        run: loop.Run. The chief writes to the directory. Saving reads
+            variables, which all workers must do together. For this reason the
+            other workers also save, but to a temporary directory.
         model, optimizer: objects whose variables the checkpoints contain.
         memory: StatefulMemory or None.
 
     Attributes:
-        restored: str, prefix of the restored checkpoint, or None.
+        restored: str, prefix of the restored checkpoint, or None if none was
+            restored.
         skipped: list of str, a description of the damage for each skipped
             checkpoint.
     """
@@ -132,7 +133,7 @@ class Checkpoints:
         self._damaged = set()  # steps of skipped checkpoints
 
     def save_if_due(self):
-        """Save a checkpoint if the interval of steps or time has passed.
+        """Save a checkpoint if the interval in steps or in time is over.
 
         Returns:
             bool, whether a checkpoint was saved.
@@ -147,7 +148,8 @@ class Checkpoints:
         """Save a checkpoint of the current step, with memory and digests.
 
         Returns:
-            bool, True if saved, False if this step already has a checkpoint.
+            bool, whether a checkpoint was saved. False if this step already has
+            a checkpoint.
         """
         step = int(self._checkpoint.step.numpy())
         if step == self._last_step:
@@ -178,9 +180,9 @@ class Checkpoints:
         return True
 
     def _is_old(self):
-        """Whether the time between checkpoints has passed at any worker.
+        """Whether the time between checkpoints is over on any worker.
 
-        Workers save together, but their clocks may differ.
+        Workers save together, although their clocks may differ.
         """
         if self._seconds is None:
             return False
@@ -188,7 +190,7 @@ class Checkpoints:
         return holds_anywhere(self._strategy, is_over)
 
     def _make_way(self, step):
-        """Remove the remains of an earlier save of this step."""
+        """Remove the files that an earlier save of this step has left."""
         _remove_files(self._directory, _files(self._directory).get(step, ()))
         for path in list(self._directory.iterdir()):
             part = _part(path.name)
@@ -274,10 +276,10 @@ def has_steps(directory):
 
 
 def steps_of(directory):
-    """List the steps of checkpoints that were once complete, in order.
+    """List, in order, the steps whose checkpoints were once complete.
 
-    A checkpoint was once complete if it has an index or digests, or if the
-    file `checkpoint` lists its step.
+    A checkpoint counts as once complete if it has an index or digests, or if
+    the file `checkpoint` lists its step.
     """
     directory = as_path(directory)
     complete = {
@@ -307,10 +309,11 @@ def remove_leftovers(directory):
 
 
 def _part(name):
-    """Return (part, step) of a checkpoint's file from its name.
+    """Find (part, step) of a checkpoint's file from the file's name.
 
-    The part is `_DIGESTS`, `_INDEX`, `_DATA` or `_MEMORY`. For other files the
-    result is None, even if the beginning of the name matches.
+    The part is the kind of the file: `_DIGESTS`, `_INDEX`, `_DATA` or
+    `_MEMORY`. For files of no checkpoint the result is None, even if the name
+    begins like a checkpoint's file.
     """
     for part, pattern in _PARTS.items():
         if match := pattern.fullmatch(name):
@@ -319,7 +322,7 @@ def _part(name):
 
 
 def _files(directory):
-    """List the files of checkpoints, dict from step to sorted names."""
+    """Make a dict from each checkpoint's step to its sorted file names."""
     files_by_step = {}
     if directory.is_dir():
         for path in directory.iterdir():
@@ -345,7 +348,7 @@ def _remove_files(directory, names):
 
 
 def _is_of_machine(error):
-    """Whether an error is a failure of the machine, not damage of a file."""
+    """Whether an error is a failure of the machine, not a damaged file."""
     if isinstance(error, OSError):
         is_missing = isinstance(error, FileNotFoundError)
         return error.errno is not None and not is_missing
@@ -353,11 +356,11 @@ def _is_of_machine(error):
 
 
 class MemoryRows:
-    """Files with the memory of this process's rows of the global batch.
+    """Files that store the memory of this process's rows of the global batch.
 
-    Each replica has a different memory, so each worker writes the rows of its
-    replicas. The name of a file contains the row numbers, so that a run with
-    another number of workers can read the rows.
+    Each replica has a memory of its own, so each worker writes the memory of
+    its replicas' rows. The name of a file contains the numbers of its rows, so
+    that a run with another number of workers finds the rows.
 
     Args:
         memory: StatefulMemory or None.
@@ -371,7 +374,7 @@ class MemoryRows:
         self._directory = as_path(directory)
 
     def save(self, step):
-        """Write this process's rows atomically."""
+        """Write the memory of this process's rows atomically."""
         if self._memory is None:
             return
         first, last = self._row_range()
@@ -380,7 +383,7 @@ class MemoryRows:
             np.savez(handle, **self._arrays())
 
     def restore(self, step):
-        """Read this process's rows from all files that contain them.
+        """Find and read the memory of this process's rows.
 
         Raises:
             FileNotFoundError: if one of this process's rows is in no file.
@@ -459,7 +462,7 @@ class MemoryRows:
 
 
 def _read_arrays(file):
-    """Read all arrays of an .npz file, dict."""
+    """Read all arrays of an .npz file into a dict."""
     with local_copy(file) as local:
         try:
             with np.load(local) as arrays:

@@ -90,7 +90,7 @@ def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
 
 
 class JaxWorker(tf.distribute.OneDeviceStrategy):
-    """Strategy for the data and files of a worker on Keras' JAX backend.
+    """Strategy that divides data among workers on Keras' JAX backend.
 
     Args:
         index, count: ints, index of this worker and number of all workers.
@@ -154,13 +154,14 @@ def distribute_rows(strategy, rows_of_worker):
 
     Args:
         strategy: tf.distribute.Strategy.
-        rows_of_worker: function of a tf.distribute.InputContext that returns a
-            tf.data.Dataset with batches for one replica.
+        rows_of_worker: function of a worker's tf.distribute.InputContext. It
+            returns the worker's tf.data.Dataset, in which each batch is for one
+            replica.
 
     Returns:
-        distributed data set. For a single CPU, the data set that
-        `rows_of_worker` returns, because batches need no prefetch to a device.
-        Iterators that prefetch use tf.data's autotuning, which may delay the
+        distributed data set. For a single CPU it is the data set that
+        `rows_of_worker` returns, because batches need no prefetch to another
+        device. Prefetching would use tf.data's autotuning, which may delay the
         end of an iterator, see `data_pipeline.dataset_options`.
     """
     if is_one_cpu(strategy):
@@ -218,10 +219,10 @@ def is_chief(strategy):
 def checkpoint_options(strategy):
     """Make options with which this process reads and writes checkpoint files.
 
-    Without these tf.train.CheckpointOptions the hosts of a TPU would read and
-    write the files, although a path of this process may be missing on a host.
-    With several workers the options are the defaults, because each worker uses
-    the files of its own host.
+    The result is a tf.train.CheckpointOptions. Without these options the hosts
+    of a TPU would read and write the files, although a host may lack the path
+    of the files. With several workers the options are the defaults, because
+    each worker uses the files of its own host.
     """
     if has_peers(strategy):
         return tf.train.CheckpointOptions()
@@ -250,14 +251,14 @@ def largest_and_smallest(strategy, value):
 
 
 def differing(strategy, values):
-    """Names of the values that differ between processes.
+    """Find the names of the values that differ between processes.
 
     Args:
         strategy: tf.distribute.Strategy.
         values: dict from names to JSON values of this process.
 
     Returns:
-        list of str, the same in each process.
+        list of str, which is the same list in each process.
     """
 
     def differs(value):
@@ -308,7 +309,8 @@ def check_together(strategy, step, message):
     Args:
         strategy: tf.distribute.Strategy.
         step: int of this process.
-        message: str, format string for the smallest and the largest step.
+        message: str, error message with {0} for the smallest and {1} for the
+            largest step.
 
     Raises:
         RuntimeError: if processes are at different steps.
@@ -363,7 +365,7 @@ def names_several_workers():
 
 
 def _tf_config():
-    """Read TF_CONFIG, a dict with the dicts `cluster` and `task`."""
+    """Parse TF_CONFIG to a dict with the dicts `cluster` and `task`."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         config = parse_json(text)
@@ -501,8 +503,8 @@ def deadline(seconds, message):
     Some calls hold Python's lock while they wait, so that neither a thread nor
     a signal handler can run. For this reason a small second process prints the
     message. After that `faulthandler`, which needs no lock, ends this process.
-    Ctrl-C ends this process at once. SIGTERM is handled at the end of the
-    context, because TensorFlow's handler would lose it.
+    Within the context, Ctrl-C ends this process at once. SIGTERM is handled at
+    the end of the context, because TensorFlow's handler would lose the signal.
 
     Args:
         seconds: float, the time limit.

@@ -47,7 +47,7 @@ def opened(directory, is_chief, smaller, explain_data_loss=None):
 
     Raises:
         RuntimeError, ValueError: see `claimed`.
-        RuntimeError, OSError: for errors of TensorFlow and of the machine.
+        RuntimeError, OSError: if TensorFlow or the machine raises an error.
     """
     try:
         with contextlib.ExitStack() as held:
@@ -135,8 +135,9 @@ def claim_identity(run, identity, kind):
 
     Raises:
         ValueError: if the directory contains another run; the message names
-            every difference. Also if a file is damaged or has another version
-            of the format, or if workers have different identities.
+            every difference. The error is also raised if a file is damaged or
+            has another version of the format, or if workers have different
+            identities.
     """
     directory, settings = run.output, run.settings
     _check_workers_agree(run, identity)
@@ -188,10 +189,11 @@ class Kind(typing.NamedTuple):
         result_file: str, file name of a finished run's results.
         fixed_settings: tuple of str, names of the settings that a resumed run
             may not change.
-        differences: dict from the name of an entry of the identity to the error
-            message if the entry differs. If the entry is a dict, the error
-            message has this text after the name of each value that differs.
-        checked_files: tuple of str, names of other files whose digests are
+        differences: dict from the name of an entry of the identity to a text
+            about a difference in this entry. If the entry is a value, the text
+            is the error message. If the entry is a dict, the message has the
+            text after the name of each value that differs.
+        checked_files: tuple of str, names of additional files whose digests are
             verified before a run is resumed.
     """
 
@@ -213,7 +215,7 @@ def has_progress(directory, result_file):
 
 
 def has_ended(directory, result_file, steps):
-    """Whether a run has no steps left.
+    """Whether a run has made all its steps.
 
     Args:
         directory, result_file: see `has_progress`.
@@ -231,7 +233,8 @@ def first_begun(directories, result_file):
         result_file: str, file name of a finished run's results.
 
     Returns:
-        dict, the contents of the run's `run.json`, or None without such a run.
+        dict, the contents of the run's `run.json`, or None if there is no such
+        run.
 
     Raises:
         ValueError: see `read_run`.
@@ -244,7 +247,7 @@ def first_begun(directories, result_file):
 
 
 def check_same(directory, before, now, fixed_settings, texts):
-    """Refuse to resume a different run.
+    """Refuse to resume a run whose identity differs from the stored one.
 
     Args:
         directory: path of the run, for the error message.
@@ -254,8 +257,9 @@ def check_same(directory, before, now, fixed_settings, texts):
         texts: dict, see `Kind.differences`.
 
     Raises:
-        ValueError: if the runs differ; the message names every difference. Also
-            if the run has already made more steps than requested now.
+        ValueError: if the runs differ; the message names every difference. The
+            error is also raised if the run has already made more steps than are
+            requested now.
     """
     newest = max(steps_of(as_path(directory) / CHECKPOINTS), default=0)
     steps = now.get("training", {}).get("steps", newest)
@@ -300,7 +304,7 @@ def _differences(before, now, fixed_settings, texts):
 
 
 def _shown(value):
-    """Format a value for a message, str; shorten digests to twelve digits."""
+    """Format a value for a message; shorten digests to twelve digits."""
     return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1", str(value))
 
 

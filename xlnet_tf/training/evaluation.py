@@ -67,12 +67,13 @@ class Evaluator:
 
         Args:
             must_stop: function without arguments, or None (default). It is
-                called before each batch, and True stops the evaluation.
+                called before each batch. If it returns True, the evaluation
+                stops.
 
         Returns:
             dict of str to float: the metrics of the main split, then the
-            metrics of every other split. A metric of another split has a
-            name that ends in "_" and the name of the split. None if the
+            metrics of every other split. The names of the other splits' metrics
+            end in "_" and the name of the split. The result is None if the
             evaluation was stopped.
         """
         scalars = {}
@@ -96,8 +97,8 @@ class Evaluator:
             must_stop: see `evaluate`.
 
         Returns:
-            list of dict, see `TaskKind.decode`. None if the evaluation was
-            stopped.
+            list of dict, see `TaskKind.decode`. The result is None if the
+            evaluation was stopped.
         """
         examples, rows, _ = self._splits[name]
         collected = self.collect(name, must_stop)
@@ -106,14 +107,15 @@ class Evaluator:
         return self._task.decode(collected, rows, examples)
 
     def collect(self, name, must_stop=None):
-        """Compute the outputs of all rows of a split, in order.
+        """Compute a split's outputs, in the order of its rows.
 
         Args:
             name: str, name of the split.
             must_stop: see `evaluate`.
 
         Returns:
-            dict of str to array [R, ...]. None if the evaluation was stopped.
+            dict of str to array [R, ...]. The result is None if the evaluation
+            was stopped.
         """
         _, rows, batches = self._splits[name]
         collected = {}
@@ -139,7 +141,7 @@ class Evaluator:
 
 
 def padded_lengths(sequence_length, segment_length=None):
-    """Return the few lengths that batches are padded to.
+    """Return the few lengths to which batches are padded.
 
     Args:
         sequence_length: int, largest number of tokens of a row.
@@ -159,7 +161,7 @@ def padded_lengths(sequence_length, segment_length=None):
 
 
 def reading_settings(stored):
-    """Return the settings with which a model's run encoded rows, dict.
+    """Read the settings with which the model's training run encoded its rows.
 
     Args:
         stored: StoredModel.
@@ -190,18 +192,19 @@ def evaluate_task(
         settings: dict of other fields of FinetuningSettings, such as the batch
             size and the handling of long documents, or None (default).
         progress: bool, whether to print progress. Default False.
-        run_columns: dict of a run's columns, or None (default). If the file has
-            these columns, they are used and not guessed.
+        run_columns: dict of the columns of the model's training run, or None
+            (default). If the file has these columns, they are used and not
+            guessed.
 
     Returns:
-        (metrics, rows): a dict of str to float, and a list of dict, see
-        `prediction_rows`.
+        (metrics, rows): `metrics` is a dict of str to float, and `rows` is the
+        result of `prediction_rows`, a list of dict.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the task is unknown or its kind is not the model's, if
-            examples have no labels, or if the model lacks classes of the
-            examples.
+        ValueError: if the task is unknown or of another kind than the model's
+            tasks, if examples have no labels, or if the model lacks classes of
+            the examples.
     """
     spec = find_task(task)
     _check_kind(model, spec)

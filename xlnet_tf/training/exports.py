@@ -37,8 +37,8 @@ def prepare_exports(exports, file):
     """Refuse exports of another run, and remove this run's unfinished export.
 
     The version of an export is its step, and a server uses the largest version.
-    With exports of two runs in a directory, the server could use the other
-    run's exports, or this run could replace them.
+    If a directory had exports of two runs, a server could use the wrong run's
+    exports, or one run could replace the other run's exports.
 
     Args:
         exports: str or path of the directory with an export for each step, or
@@ -77,11 +77,12 @@ def _remove_unfinished(file):
 
 
 def keep_newest(exports, step, count, file):
-    """Remove the oldest exports of a run, and no other directory.
+    """Remove the oldest exports of a run; leave all other directories.
 
-    Exports of steps after `step` are removed as well. A run that resumed from
-    an earlier checkpoint makes these exports again. Until then a server would
-    use the old exports, because it uses the largest step.
+    The function also removes the exports of steps after `step`. A run that
+    resumed from an earlier checkpoint makes these exports again. Until then a
+    server would use the old exports, because a server uses the export with the
+    largest step.
 
     Args:
         exports: path of the directory with an export for each step.
@@ -119,18 +120,18 @@ def kept_exports(exports, file):
 
 
 def _steps(exports, noted):
-    """Return the steps that a run's list has for a directory, list of int."""
+    """Return the steps of the exports that a run's list has for a directory."""
     is_same = noted.get("directory") == _place(exports)
     return noted["steps"] if is_same else []
 
 
 def _place(exports):
-    """Return the absolute path of local exports, or a remote path itself."""
+    """Convert a local path to an absolute path; return a remote path as str."""
     return str(exports) if is_remote(exports) else os.path.abspath(exports)
 
 
 def _read(file):
-    """Read the run's list of exports, dict; empty without the file."""
+    """Read the run's list of exports; return {} if there is no file."""
     if not file.is_file():
         return {}
     try:

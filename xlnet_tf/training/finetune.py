@@ -73,11 +73,11 @@ KIND = Kind(
 
 
 def finetune(settings, backend, data, begun=None):
-    """Fine-tune a preset on a task, or resume the run in the directory.
+    """Fine-tune a preset on a task, or resume the run in `settings.output`.
 
     Args:
-        settings: FinetuningSettings with `preset` and `output`, before a call
-            of `resolve`.
+        settings: FinetuningSettings with `preset` and `output`. `resolve` was
+            not yet called.
         backend: TensorFlow or Jax, which computes the steps.
         data: TaskData of `data_pipeline.tasks`.
         begun: see `loop.Run`.
@@ -170,7 +170,7 @@ class TaskRun(typing.NamedTuple):
 
 
 def prepare(run, data):
-    """Encode the training examples, and compute the numbers of steps.
+    """Encode the training examples; compute the numbers of steps and warm-up.
 
     Args:
         run: loop.Run.
@@ -210,7 +210,7 @@ def prepare(run, data):
 
 
 def encode(run, task, examples, training):
-    """Encode a list of examples as rows, EncodedExamples."""
+    """Encode a list of examples to the rows of an EncodedExamples."""
     return task.preprocessor.encode(
         examples,
         task.data.labels,
@@ -225,7 +225,7 @@ def balance_classes(rows, labels):
 
     The X examples have C different classes. An example whose class has n
     examples gets the weight X / (n * C). The mean weight of the examples is
-    then 1. The windows of a long text share the weight of the text.
+    then 1. The rows of a long text (its windows) share the weight of the text.
 
     Args:
         rows: EncodedExamples with `label`, `example` and `row_weight` [R].
@@ -253,13 +253,13 @@ def balance_classes(rows, labels):
 
 
 def identity_of(task, is_done=False):
-    """Return the identity of a run for `run.json`, dict; see `claim_identity`.
+    """Make the dict that identifies a run; see `claim_identity`.
 
     Args:
         task: TaskRun.
         is_done: bool, whether the run is finished. The identity of an
             unfinished run contains the backend, because only the backend that
-            wrote a checkpoint can read it. Default False.
+            wrote a checkpoint can read the checkpoint. Default False.
     """
     data, settings = task.data, task.settings
     weights = None
@@ -340,7 +340,7 @@ def batches_of(run, task, model, rows):
 
 
 def evaluator_of(run, task, model, splits):
-    """Make the Evaluator of splits, a dict from names to lists of examples."""
+    """Make an Evaluator; `splits` is a dict of names to lists of examples."""
     ready = {}
     for name, examples in splits.items():
         rows = encode(run, task, examples, training=False)
@@ -352,7 +352,7 @@ def evaluator_of(run, task, model, splits):
 
 
 def first_lines(run, task, model):
-    """Return the lines about task, model and devices that are printed first."""
+    """Return a run's first printed lines, about task, model and devices."""
     settings, data = task.settings, task.data
     held_out = ", ".join(f"{len(x):,} {k}" for k, x in data.evaluation.items())
     start = "random weights" if settings.random_start else "weights"
@@ -431,7 +431,7 @@ def training_loss(task):
 
 
 def figures_of(settings, report):
-    """Return the logged figures of a loop of steps, dict of str to float."""
+    """Make a dict of the figures to log for a loop of steps."""
     rows = len(report.results) * settings.batch_size
     rows_per_second = rows / max(report.seconds, 1e-9)
     return {**report.scalars(), "rows_per_second": rows_per_second}
@@ -450,7 +450,7 @@ def progress_text(kind, scalars):
 
 
 def rows_of_step(task, batches, step):
-    """Return the examples of each row of a step, list of dict.
+    """Find the examples in a step's batch: a list with a dict for each row.
 
     Steps are counted from 1.
     """
@@ -507,7 +507,7 @@ def write_results(run, task, model, metrics, decoded):
 
 
 def predict(run, task, model):
-    """Predict the examples of `--predict` with the weights of a finished run.
+    """Write predictions for the examples in the file of `--predict`.
 
     Args:
         run: loop.Run.
@@ -516,7 +516,7 @@ def predict(run, task, model):
 
     Returns:
         (file of the examples, path of the predictions, metrics). The metrics
-        are a dict, computed from the labelled examples only, and empty if no
+        are a dict, computed from the labelled examples. The dict is empty if no
         example has a label.
     """
     wait_for_peers(run.backend.strategy)  # the chief writes the results

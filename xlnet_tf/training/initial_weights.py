@@ -1,4 +1,4 @@
-"""Pretraining from a preset: its initial weights, head and objective."""
+"""Initial weights, head and objective of a pretraining run from a preset."""
 
 from xlnet_tf.config import XLNetConfig
 from xlnet_tf.weights.layer_paths import layers_by_path
@@ -6,10 +6,10 @@ from xlnet_tf.weights.preset import open_source
 
 
 def head_of_preset(preset):
-    """Find XLNetPretrainer's arguments for the LM head of a preset.
+    """Find the XLNetPretrainer arguments that match a preset's LM head.
 
     The arguments differ between presets, because the heads of Model Garden and
-    of BERT have a transform.
+    of BERT have an additional transform, see `LanguageModelHead`.
 
     Args:
         preset: str or path, or None.
@@ -46,7 +46,7 @@ def objective_of_preset(preset):
 
 
 def values_of_another(preset):
-    """Return the config fields that make a causal preset bidirectional, dict.
+    """Make the config fields with which a causal preset is bidirectional.
 
     Args:
         preset: str or path, or None.

@@ -1,8 +1,8 @@
-"""Workers on Keras' JAX backend: their connection, and a worker's failure.
+"""Connection of workers on Keras' JAX backend, and failures of workers.
 
-A worker is a process that trains with other processes, connected by
-`jax.distributed`. If a worker fails, JAX ends all other workers: at once if a
-connection breaks, else after `_HEARTBEAT` seconds.
+A worker is one of several processes that train together. `jax.distributed`
+connects the workers. If a worker fails, JAX ends all other workers: at once if
+a connection breaks, else after `_HEARTBEAT` seconds.
 """
 
 import atexit
@@ -78,7 +78,7 @@ def join(settings):
 
     Raises:
         ValueError: if the address is wrong or missing, or JAX is too old.
-        RuntimeError: if the workers do not meet at the address.
+        RuntimeError: if not all workers connect to the address.
     """
     global _has_joined
     timeouts = {

@@ -30,7 +30,7 @@ _USUAL_LOOPS = 10
 
 
 def read_steps(file):
-    """Read the lines with a step from a log file of a run.
+    """Read those lines of a run's log file that contain a step.
 
     Args:
         file: path of `metrics.jsonl` or `not_finite.jsonl`.
@@ -42,7 +42,7 @@ def read_steps(file):
 
 
 def strategy_lines(run, model):
-    """Return the lines about the devices and Adam's moments, list of str."""
+    """Describe the devices and Adam's moments in a list of lines."""
     lines = [f"strategy  {run.backend.describe()}"]
     if run.settings.shard_optimizer:
         megabytes = bytes_of_moments(model, run.backend) / 1e6
@@ -53,7 +53,7 @@ def strategy_lines(run, model):
 
 
 def tell_first_lines(lines, checkpoints):
-    """Print the first lines of a run, and the step from which it resumes.
+    """Print a run's first lines, and the step from which the run resumes.
 
     Args:
         lines: list of str.
@@ -84,10 +84,10 @@ def draw_losses(directory):
 
 
 class MetricsLog:
-    """Context that logs loops of steps to `metrics.jsonl` and TensorBoard.
+    """Context that logs training steps to `metrics.jsonl` and TensorBoard.
 
-    The context also prints progress: a bar on a terminal, otherwise a line for
-    each loop.
+    The steps of a loop, see `loop.py`, share a line of the log. The context
+    also prints progress: a bar on a terminal, otherwise a line for each loop.
 
     Args:
         directory: path of the run, or None for a worker that writes no files.
@@ -149,7 +149,7 @@ class MetricsLog:
             writer.close()
 
     def has_evaluation(self, step):
-        """Whether a step's evaluation is logged; True without a log file."""
+        """Whether the log has a step's evaluation; True without a log file."""
         return not self._file or any(
             (line.get("kind"), line["step"]) == ("eval", step)
             for line in read_steps(self._file)
@@ -247,15 +247,15 @@ class MetricsLog:
 
 
 class NotFiniteSteps:
-    """Log of the steps whose loss or gradients were not finite.
+    """Log of steps whose loss or gradients were not finite.
 
     If a resumed run repeats a step, the step's new line replaces its old line.
     No other line is removed.
 
     Args:
         directory: path of the run.
-        rows_of_step: function of a step that returns a list of dicts, the
-            source of each row of the global batch.
+        rows_of_step: function of a step that returns a list of dicts. Each dict
+            describes the source of a row of the global batch.
         is_chief: bool, whether this process writes the file.
     """
 
@@ -265,7 +265,7 @@ class NotFiniteSteps:
         self._is_chief = is_chief
 
     def __call__(self, results):
-        """Write a line for each step.
+        """Write a line for each given step.
 
         Args:
             results: list of StepResult, not empty.
@@ -298,7 +298,7 @@ def noted_steps(directory):
 
 
 def _as_json(value):
-    """Return a number, or for NaN and infinity a string that `float` reads."""
+    """Return a number; convert NaN and infinity to a str that `float` reads."""
     if math.isfinite(value):
         return value
     if math.isnan(value):
@@ -307,11 +307,11 @@ def _as_json(value):
 
 
 def is_peak(loss, before):
-    """Whether the largest loss of a loop is far above earlier loops' losses.
+    """Whether a loop's largest loss is far above the losses of earlier loops.
 
-    The loss is far above if it exceeds the maximum of the ten earlier losses by
-    more than their range (maximum minus minimum), and by more than a tenth of
-    their maximum.
+    The loss must exceed the maximum of the ten earlier losses by more than
+    their range (maximum minus minimum), and by more than a tenth of this
+    maximum.
 
     Args:
         loss: float, the largest loss of the loop.

@@ -1,8 +1,9 @@
 """Loop of a run: steps, logs, checkpoints and evaluations.
 
-A loop of `steps_per_loop` steps runs without Python. After each loop the run
-checks that the steps were finite, logs the loop, and stops if requested. If a
-checkpoint or an evaluation is due, the run makes it after the loop.
+The backend makes `steps_per_loop` steps in a loop. After each loop the run
+checks that losses and gradients were finite, logs the loop, and stops if
+requested. If a checkpoint or an evaluation is due, the run makes it after the
+loop.
 """
 
 import dataclasses
@@ -38,8 +39,8 @@ class Run:
     Args:
         settings: PretrainingSettings or FinetuningSettings.
         backend: TensorFlow or Jax, which computes the steps.
-        begun: float, `time.monotonic()` at the start of the time limit. None
-            (default) means now.
+        begun: float, value of `time.monotonic()` from which the time limit is
+            counted. None (default) means now.
 
     Attributes:
         settings, backend, begun: the arguments.
@@ -75,19 +76,20 @@ class Training:
         progress_text: function of ("train" or "eval", dict of figures) that
             returns the text between the step and the time left in a progress
             line.
-        rows_of_step: function of a step, counted from 1, that returns a list of
-            dict, the source of each row of the step's batch.
-        advice: str, advice to print if steps are not finite.
+        rows_of_step: function of a step, counted from 1. It returns a list of
+            dicts, each of which describes the source of a row of the step's
+            batch.
+        advice: str, advice to print if losses or gradients are not finite.
         save_best: function without arguments that saves the weights.
         evaluate: function of `must_stop`, or None (default) for no evaluations.
-            `must_stop` is a function that is called after each batch; True
-            stops the evaluation. `evaluate` returns the metrics, dict of str to
-            float, or None if it was stopped. The first metric selects the best
-            weights.
+            `must_stop` is a function that is called for each batch. If it
+            returns True, the evaluation stops and `evaluate` returns None.
+            Otherwise `evaluate` returns the metrics, dict of str to float. The
+            first metric selects the best weights.
         is_better: function of (metric, value, best value) that returns a bool.
             Default: `is_smaller`.
-        patience: int, number of steps without a better evaluation after which
-            the run ends, or None (default) to train to the last step.
+        patience: int, or None (default) to train to the last step. The run ends
+            when the best evaluation was this number of steps ago.
     """
 
     make_steps: Callable
@@ -174,7 +176,7 @@ def _train(run, training, checkpoints, stop, log):
 
 
 def end_of_loop(step, settings, evaluates):
-    """Return the step at which the current loop ends, int.
+    """Compute the step at which the current loop ends, int.
 
     The end does not depend on the step from which a run resumed.
 
@@ -193,7 +195,7 @@ def end_of_loop(step, settings, evaluates):
 
 
 def check_finite(report, settings, note, advice):
-    """Log steps that were not finite, and end the run after too many of them.
+    """Log steps that were not finite; end the run after too many such steps.
 
     Args:
         report: LoopReport.
@@ -313,8 +315,8 @@ class Best:
         is_chief: bool, whether this process writes the file.
 
     Attributes:
-        value: dict of the metric, its value and the step; or None before the
-            first evaluation.
+        value: dict of the metric's name, its value and the step. None before
+            the first evaluation.
 
     Raises:
         ValueError: if the file is damaged.
@@ -334,13 +336,13 @@ class Best:
         """Save the weights if an evaluation is the best so far.
 
         Call this method before the evaluation is logged. If the run is killed
-        before the logging, nothing is lost, because the resumed run repeats an
-        evaluation that is missing in the log.
+        before the logging, the resumed run repeats the evaluation, because the
+        evaluation is missing in the log.
 
         Args:
             step: int, the step of the evaluation.
-            metrics: dict of str to float, with the metric that selects the best
-                weights first.
+            metrics: dict of str to float. The first metric selects the best
+                weights.
         """
         metric, value = next(iter(metrics.items()))
         value, best = float(value), self.value
@@ -361,7 +363,8 @@ def read_best(directory):
         directory: path of the run.
 
     Returns:
-        dict of the metric, its value and the step, or None without the file.
+        dict of the metric's name, its value and the step. None without the
+        file.
 
     Raises:
         ValueError: if the file is damaged.

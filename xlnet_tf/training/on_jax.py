@@ -2,8 +2,8 @@
 
 Data, files and the loop are the same as on TensorFlow. Each device computes its
 rows of the batch with the same seeds as a replica of a TensorFlow strategy.
-All devices make the same update from sums over the devices. An attention kernel
-computes only the rows of one device.
+Gradients are summed over the devices, so that all devices make the same update.
+Each call of an attention kernel computes the rows of one device.
 
 Shapes: B rows of the whole batch.
 """
@@ -41,7 +41,7 @@ _MEMORY = ("memories", "memory_mask")
 
 
 class Variables(tf.train.experimental.PythonState):
-    """Variables of Keras' JAX backend, for TensorFlow's checkpoints.
+    """State object that stores JAX variables in TensorFlow's checkpoints.
 
     Args:
         variables: list of keras.Variable.
@@ -74,7 +74,7 @@ class Variables(tf.train.experimental.PythonState):
 
 
 def _whole(array):
-    """Return all values of an array that may be divided among processes.
+    """Return a whole array, even if several processes hold parts of the array.
 
     All processes call this function together.
     """
@@ -84,7 +84,7 @@ def _whole(array):
 
 
 class JaxMemoryRows(MemoryRows):
-    """Files with the rows of memory of this process's devices."""
+    """Files that store the memory of the rows of this process's devices."""
 
     def _arrays(self):
         return {
@@ -156,7 +156,7 @@ class Jax:
         return sharding.shard_shape(weight.shape)
 
     def tracked(self, model, optimizer):
-        """Return the parts of model and optimizer for a checkpoint, dict."""
+        """Return a dict of the objects to store in a checkpoint."""
         # Weights that no objective trains may come from a preset.
         weights = [*model.trainable_variables, *untrained(model)]
         return {
@@ -178,11 +178,11 @@ class Jax:
         return MeanLoss(model, memory, loss, batches, self.devices)
 
     def distributed(self, batches, settings):
-        """Return this worker's rows of the batches; see `predictor`."""
+        """Read this worker's rows of the batches, as input of a predictor."""
         return self.devices.read(batches, settings)
 
     def predictor(self, function, model):
-        """Compile the predictions for a batch; see `TensorFlow.predictor`."""
+        """Compile a function for predictions; see `TensorFlow.predictor`."""
         variables, devices = model.variables, self.devices
 
         def outputs_of(weights, features):
@@ -201,7 +201,7 @@ class Jax:
 
 
 def _of_all_workers(value):
-    """Gather a number from all workers, array [workers]."""
+    """Gather each worker's number in an array of shape [workers]."""
     return multihost_utils.process_allgather(np.float32(value))
 
 
@@ -257,8 +257,8 @@ def _check_platform(settings):
 class Devices:
     """The JAX devices of a run, in all its processes.
 
-    The rows of a batch are divided among the devices in order, so that each
-    process has successive rows.
+    The rows of a batch are divided among the devices in the order of `devices`,
+    so that each process has successive rows.
 
     Args:
         devices: list of jax.Device.
@@ -268,7 +268,7 @@ class Devices:
     Attributes:
         devices: the argument, in the order of the rows.
         workers: int, number of processes that have these devices.
-        own: range, the indices in `devices` of this process's devices.
+        own: range, the indices of this process's devices in `devices`.
 
     Raises:
         ValueError: if processes have different numbers of devices.
@@ -293,13 +293,14 @@ class Devices:
         return len(self.devices)
 
     def on_each(self, function, inputs, outputs):
-        """Make a function that runs on each device with its part of the arrays.
+        """Make a function that runs on each device with this device's arrays.
 
         Args:
             function: function of pytrees of arrays.
-            inputs, outputs: tuples with an entry for each argument and for each
-                result. An entry is a PartitionSpec or a pytree of
-                PartitionSpec, the division of the arrays among the devices.
+            inputs, outputs: tuples with an entry for each argument (`inputs`)
+                and for each result (`outputs`). An entry is a PartitionSpec or
+                a pytree of PartitionSpec. It describes how arrays are divided
+                among the devices.
         """
         return jax.shard_map(
             function,
@@ -310,7 +311,7 @@ class Devices:
         )
 
     def sharding(self, spec):
-        """Return the sharding of a PartitionSpec among the devices."""
+        """Make the sharding of a PartitionSpec on these devices."""
         return NamedSharding(self._mesh, spec)
 
     def summed(self, sums):
@@ -319,7 +320,7 @@ class Devices:
         return jax.lax.psum(sums, "rows") if len(self) > 1 else sums
 
     def spec_of(self, array):
-        """Return the division of a weight's moments and gradient.
+        """Return how a weight's moments and gradient are divided.
 
         The first axis whose length is a multiple of the number of devices is
         divided. The moments of a weight without such an axis are not divided.
@@ -339,7 +340,7 @@ class Devices:
     def summed_gradient(self, gradient):
         """Sum a gradient over the devices, within `on_each`.
 
-        Each device receives the part of the sum that `spec_of` gives it.
+        Each device receives the part of the sum that it keeps, see `spec_of`.
         """
 
         def summed(array):
@@ -369,9 +370,9 @@ class Devices:
         return [put(x) for x in arrays]
 
     def own_moments(self, arrays):
-        """Return the moments of a step as values of the optimizer's variables.
+        """Convert a step's moments to values of the optimizer's variables.
 
-        Divided moments stay where they are. Undivided moments, and the number
+        Divided moments stay on their devices. Undivided moments, and the number
         of steps, become arrays of this process.
         """
         return [
@@ -383,7 +384,7 @@ class Devices:
         return self._put(arrays, _ROWS)
 
     def copied(self, arrays):
-        """Copy arrays, or a dict of arrays, to each device."""
+        """Copy an array, a list or a dict of arrays to each device."""
         return self._put(arrays, _ALL)
 
     def _put(self, arrays, spec):
@@ -395,11 +396,11 @@ class Devices:
         return jax.device_put(arrays, self.sharding(spec))
 
     def own_rows(self, arrays):
-        """Return this process's rows of arrays, or of a dict of arrays."""
+        """Return this process's rows of one array or of a dict of arrays."""
         return self._own(arrays, _ROWS)
 
     def own_copies(self, arrays):
-        """Convert arrays that every device has to arrays of this process."""
+        """Convert arrays with a copy on each device to local arrays."""
         return self._own(arrays, _ALL)
 
     def _own(self, arrays, spec):
@@ -410,7 +411,7 @@ class Devices:
         return arrays
 
     def gathered(self, arrays):
-        """Gather all rows of divided arrays, dict of NumPy arrays."""
+        """Gather all rows of a dict of divided arrays, as NumPy arrays."""
         if self.workers > 1:
             return multihost_utils.process_allgather(arrays, tiled=True)
         return {name: np.asarray(x) for name, x in arrays.items()}
@@ -563,12 +564,12 @@ def _added(sums, more):
 
 
 def values(variables):
-    """Return the values of variables, list of arrays."""
+    """List the values of variables, which are arrays."""
     return [x.value for x in variables]
 
 
 def untrained(model):
-    """List the weights of a model that no step updates.
+    """List those weights of a model that no training step updates.
 
     These weights are arguments of the step. Otherwise they would be constants
     of the compiled program. With adapters they are almost the whole model.
@@ -578,7 +579,7 @@ def untrained(model):
 
 
 def scope_of(variables, arrays):
-    """Context in which variables have the values of given arrays."""
+    """Context in which the given arrays replace the values of variables."""
     mapping = list(zip(variables, arrays, strict=True))
     return keras.StatelessScope(state_mapping=mapping)
 
@@ -590,7 +591,7 @@ def assign(variables, arrays):
 
 
 def replica_seeds(seed, stream, step, replicas):
-    """Derive the seeds of a range of replicas at a step.
+    """Derive a step's seed for each replica in a range of replicas.
 
     Returns:
         int32 array of shape [replicas, 2].
@@ -602,7 +603,7 @@ def replica_seeds(seed, stream, step, replicas):
 
 
 def part_seeds(seeds, parts):
-    """Derive the seeds of all micro-batches, int32 [replicas, parts, 2]."""
+    """Derive seeds for all micro-batches, int32 [replicas, parts, 2]."""
     fold_in = tf.random.experimental.stateless_fold_in
     return np.stack(
         [
@@ -627,11 +628,11 @@ def make_step(model, optimizer, loss, settings, devices):
         (weights, moments, memory, report). The weights and moments are lists of
         arrays. The given weights and moments cannot be read afterwards.
         `others` is the list of arrays of `untrained`. `features` is a dict of
-        arrays of B rows, memory included. `seeds` is int32
-        [devices, micro-batches, 2]. `memory` is a dict for
-        `StatefulMemory.write`. `report` is a dict of `loss`, `gradient_norm`
-        and `is_finite` of the whole batch, and of the sums `metrics` and
-        `weight`, which are zero if the step is not finite.
+        arrays of B rows, memory included. `seeds` is int32 [devices,
+        micro-batches, 2]. `memory` is a dict for `StatefulMemory.write`.
+        `report` is a dict. It has `loss`, `gradient_norm` and `is_finite` of
+        the whole batch, and the sums `metrics` and `weight`. These sums are
+        zero if the step is not finite.
     """
     sums_of_batch = _gradients(model, loss, settings, devices)
 
@@ -652,7 +653,7 @@ def make_step(model, optimizer, loss, settings, devices):
 
 
 def _gradients(model, loss, settings, devices):
-    """Make the function of a step that computes the gradients of a batch.
+    """Make the function with which a step computes a batch's gradients.
 
     Args:
         model, loss, settings, devices: see `make_step`.
@@ -660,8 +661,8 @@ def _gradients(model, loss, settings, devices):
     Returns:
         function of (weights, others, features, seeds) that returns (gradient,
         metrics, weight, memory). `gradient`, `metrics` and `weight` are sums
-        over the whole batch. `gradient` is a list of arrays, divided among the
-        devices by `Devices.summed_gradient`.
+        over the whole batch. `gradient` is a list of arrays, which are divided
+        among the devices as `Devices.spec_of` describes.
     """
     parts = settings.gradient_accumulation_steps
     trained = model.trainable_variables
@@ -744,7 +745,7 @@ def _updated(weights, moments, gradient, metrics, weight, optimizer, settings):
 
 
 def _if(condition, these, others):
-    """Return the arrays of `these` if a condition holds, else of `others`."""
+    """Select the arrays `these` if a condition holds, else the `others`."""
     return jax.tree.map(
         lambda one, other: jnp.where(condition, one, other), these, others
     )
@@ -773,7 +774,7 @@ def make_evaluation(model, loss, devices):
 
 
 def _sums(loss, features):
-    """Compute (objective, (metrics, weight, memory)) of a device's batch."""
+    """Compute (objective, (metrics, weight, memory)) on a device's rows."""
     outputs = loss.outputs(features)
     objective, metrics, weight = loss.sums(outputs, features)
     memory = {name: outputs[name] for name in _MEMORY if name in features}

@@ -33,7 +33,8 @@ class TensorFlow:
         strategy: the argument.
         num_replicas: int, number of replicas that share a batch.
         is_chief: bool, whether this process writes the files of a run.
-        memory_rows: class that reads and writes the files of a memory.
+        memory_rows: class that reads and writes the files with the memory, see
+            `MemoryRows`.
         has_tpu: bool, whether the devices are TPUs.
         multiplies_bfloat16: bool, whether the only device is a CPU with
             instructions for bfloat16.
@@ -53,11 +54,11 @@ class TensorFlow:
         return describe(self.strategy)
 
     def moment_shape(self, weight):
-        """Return the shape of a weight's moment on one replica, tuple."""
+        """Return the shape of a weight's Adam moment on one replica."""
         return weight.shape
 
     def tracked(self, model, optimizer):
-        """Return the parts of model and optimizer for a checkpoint, dict."""
+        """Return a dict of the objects to store in a checkpoint."""
         return {"model": model, "optimizer": optimizer}
 
     def steps(self, model, optimizer, memory, loss, batches, settings, step):
@@ -84,8 +85,8 @@ class TensorFlow:
             model: keras.Model that the function calls.
 
         Returns:
-            function of a batch of `distributed` that returns a dict of str to
-            arrays with the rows of all replicas.
+            function of a batch from `distributed`. It returns a dict of str to
+            arrays, which have the rows of all replicas.
         """
         strategy = self.strategy
 
@@ -108,7 +109,7 @@ class TensorFlow:
 
 
 def make_memory(model, settings, strategy):
-    """Make the StatefulMemory of each replica's rows; None without memory."""
+    """Make a StatefulMemory for each replica's rows; None without memory."""
     if not model.config.memory_length:
         return None
     with strategy.scope():
@@ -125,9 +126,9 @@ def distributed(batches, settings, strategy):
 
     Args:
         batches: function of the ints `first_row`, `num_rows` and
-            `replica_batch`. It returns a tf.data.Dataset of batches for one
-            replica, with the rows `first_row` to `first_row + num_rows - 1` of
-            every global batch.
+            `replica_batch`. It returns one worker's tf.data.Dataset: the rows
+            `first_row` to `first_row + num_rows - 1` of every global batch, in
+            batches of `replica_batch` rows, one for each replica.
         settings: PretrainingSettings.
         strategy: tf.distribute.Strategy.
 
@@ -150,7 +151,7 @@ def distributed(batches, settings, strategy):
 
 
 class Means:
-    """Weighted means of metrics over steps.
+    """Weighted means of metrics over training steps or batches.
 
     Args:
         names: sequence of str.
@@ -168,8 +169,8 @@ class Means:
 
         Args:
             sums: dict of str to scalar tensor, the weighted sums of metrics.
-            weight: scalar tensor, the sum of the weights. A step of weight 0
-                does not count.
+            weight: scalar tensor, the sum of the weights in `sums`. A step of
+                weight 0 does not count.
         """
         for name, value in sums.items():
             mean = value / tf.maximum(weight, 1e-6)
@@ -199,8 +200,8 @@ class Steps:
         optimizer: AdamW made by `make_optimizer`.
         memory: StatefulMemory or None.
         loss: step.Loss.
-        batches: endless batches, see `distributed`, or None if only `gradients`
-            is called.
+        batches: endless batches, see `distributed`. None if only the method
+            `gradients` is called.
         settings: PretrainingSettings.
         step: tf.Variable, the number of optimizer steps.
         strategy: tf.distribute.Strategy.
@@ -251,12 +252,12 @@ class Steps:
     def make(self, count, stop=None):
         """Make a loop of training steps.
 
-        The loop ends early after too many steps in a row that were not finite.
+        The loop ends early if too many steps in a row were not finite.
 
         Args:
             count: int, number of steps.
-            stop: bool tf.Variable, or None (default). If it is True, the loop
-                ends after the current step.
+            stop: bool tf.Variable, or None (default). If the variable becomes
+                True, the loop ends after the current step.
 
         Returns:
             LoopReport.
@@ -294,7 +295,7 @@ class Steps:
         tf.while_loop(goes_on, body, [tf.constant(0)])
 
     def _must_end(self, stop):
-        """Whether the loop must end before its last step, bool scalar."""
+        """Whether the loop must end before its last step, as a bool scalar."""
         ends = self._skipped_in_a_row.read_value() > self._most_skipped
         return ends if stop is None else ends | stop.read_value()
 
@@ -344,7 +345,7 @@ class Steps:
         return loss / tf.maximum(total, 1e-6), norm
 
     def _replica_seed(self):
-        """Make the seed of this replica for this step, int tensor [2]."""
+        """Derive this replica's seed at this step, int tensor [2]."""
         context = tf.distribute.get_replica_context()
         fold_in = tf.random.experimental.stateless_fold_in
         seed = [self._settings.seed, self._loss.seed_stream]
@@ -361,9 +362,9 @@ class Steps:
 
         Returns:
             ((gradients, metrics, weight), state). The gradients are a list of
-            float32 tensors, the metrics a dict of float32 scalars, and the
-            weight is the scalar by which both must be divided. The state is
-            the memory after this batch for `StatefulMemory.write`, empty
+            float32 tensors, and the metrics are a dict of float32 scalars. The
+            weight is the scalar by which both must be divided. The state is the
+            memory after this batch, for `StatefulMemory.write`. It is empty
             without memory.
         """
         if self._memory is not None:
@@ -386,7 +387,7 @@ class Steps:
         return totals, state
 
     def _rows_of_part(self, features, part):
-        """Return the features of a micro-batch's rows, memories included."""
+        """Select a micro-batch's rows of all features and memories."""
         parts = self._settings.gradient_accumulation_steps
         if parts == 1:
             return features
@@ -428,8 +429,8 @@ class Steps:
 class MeanLoss:
     """Evaluation: mean loss and metrics of a model over held-out batches.
 
-    The held-out texts are read in order, with a memory that training does not
-    use. Random draws of an objective are the same at every evaluation.
+    The held-out texts are read in order, with a memory of their own. Random
+    draws of an objective are the same at every evaluation.
 
     Args:
         model: XLNetPretrainer.
@@ -452,12 +453,12 @@ class MeanLoss:
         )
 
     def evaluate(self, count, must_stop, progress=False):
-        """Compute the mean loss and metrics over some batches.
+        """Compute the mean loss and metrics over `count` batches.
 
         Args:
             count: int, number of batches.
             must_stop: function without arguments. It is called after each
-                batch, and True stops the evaluation.
+                batch. If it returns True, the evaluation stops.
             progress: bool, whether to print progress. Default False.
 
         Returns:

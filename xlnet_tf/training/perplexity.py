@@ -1,6 +1,6 @@
 """Perplexity of a causal language model on running text.
 
-There are two ways to give a token its context:
+A token has one of two kinds of context:
 
 - Memory: the text is read in segments, each with the memory of earlier
   segments. Every token is computed once.
@@ -28,14 +28,15 @@ class Perplexity:
     """Result of a perplexity evaluation.
 
     Attributes:
-        nats: float, the sum of the losses of all predicted tokens.
+        nats: float, the sum of the losses of all predicted tokens, with natural
+            logarithms.
         tokens: int, number of predicted tokens.
-        words: int, number of words, separated by white space. Ends of
-            lines are not tokens here and are not counted. The published figures
-            for WikiText include the prediction of ends of lines and count them
-            as words.
+        words: int, number of words, separated by white space. Ends of lines are
+            not tokens here and are not counted. The published perplexities for
+            WikiText include the prediction of ends of lines, and count ends of
+            lines as words.
         characters: int, number of characters without ends of lines.
-        seconds: float, time of the evaluation without compiling.
+        seconds: float, time of the evaluation without the time for compiling.
     """
 
     nats: float
@@ -72,7 +73,7 @@ def _perplexity(nats):
 def evaluate_with_memory(
     model, token_ids, segment_length, memory_length, rows=1, progress=False
 ):
-    """Sum the losses of a text that is read in segments with memory.
+    """Sum the losses of a text's tokens, read in segments with memory.
 
     Args:
         model: XLNetPretrainer with the objective `Causal`.
@@ -129,10 +130,10 @@ def evaluate_with_memory(
 def evaluate_with_window(
     model, token_ids, window, stride, rows=1, progress=False
 ):
-    """Sum the losses of a text, read in a sliding window without memory.
+    """Sum the losses of a text's tokens, read in a sliding window.
 
-    After the first `window` tokens, every token attends to at least
-    `window - stride` tokens.
+    The model has no memory. After the first `window` tokens, every token
+    attends to at least `window - stride` tokens.
 
     Args:
         model: XLNetPretrainer with the objective `Causal`.
@@ -184,7 +185,7 @@ def evaluate_with_window(
 
 
 def _batch(token_ids, places, counts=True):
-    """Make the features of the tokens at the positions `places` [R, S].
+    """Make the features of the tokens at the positions `places`, [R, S].
 
     Positions after the end of the text have the weight 0.
     """
@@ -227,7 +228,7 @@ def _check_causal(model):
 
 
 def _with_memory(model, memory_length):
-    """Copy a model with another memory length and a `reuse_length` of 0."""
+    """Copy a model with a new memory length and with a `reuse_length` of 0."""
     config = model.get_config()
     config["memory"] = None
     config["backbone"]["config"] |= {

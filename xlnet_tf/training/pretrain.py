@@ -78,7 +78,7 @@ KIND = Kind(
 
 
 def pretrain(settings, backend, export=None, begun=None):
-    """Pretrain a model on records, or resume the run in the directory.
+    """Pretrain a model on records, or resume the run in `settings.output`.
 
     Args:
         settings: PretrainingSettings with `records` and `output`.
@@ -219,7 +219,7 @@ def open_data(settings, num_replicas):
 
 
 def _held_out_sets(train, directories, weights):
-    """Select (directories, weights) of record sets with held-out records."""
+    """Select the directories with held-out records, and their weights."""
     has = [bool(x.manifest.num_records("validation")) for x in sets_of(train)]
     directories = [*itertools.compress(directories, has)]
     return directories, weights and [*itertools.compress(weights, has)]
@@ -233,7 +233,7 @@ def explain_data_loss(data, run):
 
 
 def identity_of(data, settings):
-    """Return the identity of a run for `run.json`; see `claim_identity`."""
+    """Make the dict that identifies a run; see `claim_identity`."""
     manifest, preset = data.train.manifest, settings.preset
     sets, shards, rows = sets_of(data.train), hashlib.sha256(), {}
     for one in sets:
@@ -299,7 +299,7 @@ def make_objective(settings):
 
 
 def first_lines(run, data, model):
-    """Return the lines about model, devices and data that are printed first."""
+    """Return a run's first printed lines, about model, devices and data."""
     settings, sizes, held_out = run.settings, data.model_config, data.held_out
     replicas, length = run.backend.num_replicas, data.sequence_length
     parts = settings.gradient_accumulation_steps
@@ -342,7 +342,7 @@ def first_lines(run, data, model):
 
 
 def expected_bytes(model, rows, data):
-    """Estimate the bytes of a step on `rows` rows, without Adam's moments."""
+    """Estimate the memory of a step in bytes, without Adam's moments."""
     targets = data.train.num_targets
     weights = 8 * model.count_params()  # and their gradients, in float32
     activations = model.backbone.expected_bytes(
@@ -353,7 +353,7 @@ def expected_bytes(model, rows, data):
 
 
 def lines_about_records(train, settings):
-    """Return the lines about the records and the number of epochs."""
+    """Describe the records and the number of epochs in a list of lines."""
     sets, lines = sets_of(train), []
     for data in sets:
         share = f"; {data.steps_per_epoch:,} steps per epoch"
@@ -431,7 +431,7 @@ def read_batches(data, start_step, **rows):
 
     Args:
         data: PretrainingData.
-        start_step: int, the first step to read.
+        start_step: int, the step of the first batch.
         **rows: arguments of `PretrainingData.dataset` that select the rows of
             each batch.
 
@@ -449,7 +449,7 @@ def read_batches(data, start_step, **rows):
 
 
 def figures_of(model, data, settings, report):
-    """Return the logged figures of a loop of steps, dict of str to float."""
+    """Make a dict of the figures to log for a loop of steps."""
     tokens = len(report.results) * settings.batch_size * data.sequence_length
     return {
         **with_bits(report.scalars(), model),
@@ -476,7 +476,7 @@ def progress_text(kind, scalars):
 
 
 def rows_of_step(data, step):
-    """Return the record of each row of a step, list of dict.
+    """Find the records in a step's batch: a list with a dict for each row.
 
     Steps are counted from 1.
     """
@@ -492,7 +492,7 @@ def rows_of_step(data, step):
 
 
 def evaluation(run, data, model):
-    """Make a function that evaluates on held-out records, see `loop.Training`.
+    """Make the function `evaluate` of `loop.Training`, on held-out records.
 
     Returns:
         function, or None without held-out records.
@@ -539,20 +539,20 @@ def evaluation_loss(model, first_half_length=0):
 
 
 def with_bits(means, model):
-    """Add the loss per prediction in bits to the means of metrics."""
+    """Add `bits_per_token`, the loss per prediction in bits, to the metrics."""
     bits = means["loss"] / model.objectives[0].predictions / math.log(2)
     return {"loss": means["loss"], "bits_per_token": bits, **means}
 
 
 def write_model(run, data, model):
-    """Write the model to `model.keras`, atomically, and its tokenizer."""
+    """Write the model to `model.keras` atomically; write the tokenizer."""
     with written_whole(run.output / MODEL_FILE) as temporary:
         model.save(temporary)
     write_bytes(run.output / TOKENIZER, data.tokenizer.model_proto)
 
 
 def save(run, data, model, name, export=None):
-    """Write a preset and, if requested, a SavedModel of this step.
+    """Write a preset of the current step and, if requested, a SavedModel.
 
     Args:
         run: loop.Run. Only the chief writes files.

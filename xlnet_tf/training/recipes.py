@@ -1,4 +1,4 @@
-"""Recipes: named settings for pretraining, and settings for each task.
+"""Recipes: named settings for pretraining, and settings for tasks.
 
 The module imports no large package, because the commands list recipes in
 `--help`.
@@ -8,7 +8,7 @@ import typing
 
 
 class Recipe(typing.NamedTuple):
-    """Recipe for pretraining: a model and the settings of its run.
+    """Recipe for pretraining: settings of a run, which include the model.
 
     Attributes:
         text: str, description for `--help`.
@@ -151,7 +151,7 @@ FINETUNING = {
 
 
 def recipe(task):
-    """Return the recipe of a task; empty for a task without a recipe.
+    """Return the recipe of a task; {} for a task without a recipe.
 
     Args:
         task: str, name of the task.

@@ -71,15 +71,15 @@ def model_config(settings, manifest, values):
 
 
 def record_sets(records):
-    """Split `--records` into directories and weights.
+    """Split the values of `--records` into directories and weights.
 
     Args:
         records: sequence of str or path, the directories, each with or without
             `=WEIGHT`.
 
     Returns:
-        (directories, weights), a list of paths and a list of floats. If no
-        directory has a weight, weights is None.
+        (directories, weights), a list of paths and a list of floats. `weights`
+        is None if no directory has a weight.
 
     Raises:
         ValueError: if only some directories have a weight, if a weight is not
@@ -115,7 +115,7 @@ def record_sets(records):
 
 
 def with_fields(config, assignments):
-    """Return a config in which the fields of `--set` are replaced.
+    """Replace the fields of a config that `--set` assigns; return a copy.
 
     Args:
         config: XLNetConfig or BertConfig.
@@ -163,13 +163,13 @@ def _check_absolute_positions(config, settings, manifest):
 
 
 def _check_backbone(settings, config, source):
-    """Refuse --backbone bert with an XLNet config."""
+    """Refuse `--backbone bert` together with an XLNet config."""
     if settings.backbone == "bert" and not isinstance(config, BertConfig):
         raise ValueError(f"{source} is an XLNet: leave --backbone bert out.")
 
 
 def _given_config(settings, manifest, values):
-    """Read the config of --preset or --config; replace the fields of --set."""
+    """Read the config of --preset or --config; replace the fields in --set."""
     vocabulary_size = manifest.tokenizer["vocabulary_size"]
     size = settings.config or "base"
     if settings.preset:
@@ -203,7 +203,7 @@ def _given_config(settings, manifest, values):
 def _gives_memory_length(settings):
     """Whether --set, the config file or the preset gives memory_length.
 
-    Config files in the released format do not contain this field.
+    Config files of the released code do not contain this field.
     """
     names = (text.partition("=")[0] for text in settings.set)
     if "memory_length" in (name.replace("-", "_") for name in names):
@@ -238,7 +238,7 @@ def check_same_text(manifest, other, directory):
 
 
 def objective_reader(config):
-    """Make the ObjectiveReader for the settings of a run."""
+    """Make the ObjectiveReader that the settings of a run select."""
     if config.objective == "permutation":
         return PermutationReader(config.order)
     if config.objective == "masked":

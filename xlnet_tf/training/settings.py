@@ -10,8 +10,8 @@ the field:
 - `NUMBERS` (default): the field changes how a step updates the weights.
 - `DATA`: the field changes the order of the data, or the meaning of a
   checkpoint.
-- `PLACE`: the field names files, machines or a model. `run.json` contains the
-  model's config and the digests of the files instead of these fields.
+- `PLACE`: the field names files, machines or a model. Instead of such fields,
+  `run.json` contains the model's config and the digests of the files.
 """
 
 import dataclasses
@@ -81,7 +81,7 @@ class RunSettings(Settings):
     )
 
     def stored(self):
-        """Return the settings for `run.json` and `training.json`, dict."""
+        """Return a dict of the settings for `run.json` and `training.json`."""
         places = names_of(type(self), PLACE)
         values = self.to_dict()
         return {k: v for k, v in values.items() if k not in places}
@@ -89,7 +89,7 @@ class RunSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Optimization(RunSettings):
-    """Settings of a training step: its rows and the update of the weights."""
+    """Settings of a training step: its rows, and how it updates the weights."""
 
     batch_size: int = setting(
         32,
@@ -233,7 +233,7 @@ class Compute(RunSettings):
 
     @property
     def policy(self):
-        """Name of the precision's dtype policy in Keras, str."""
+        """Name of Keras' dtype policy for this precision, str."""
         if self.precision == "float32":
             return self.precision
         return f"mixed_{self.precision}"
@@ -305,12 +305,12 @@ class Schedule(RunSettings):
 
     @property
     def time_limit_seconds(self):
-        """Time limit in seconds, float, or None without a limit."""
+        """Time limit in seconds, float; None without a limit."""
         return self._seconds("time_limit")
 
     @property
     def checkpoint_time_seconds(self):
-        """Longest time between checkpoints in seconds, float or None."""
+        """Longest time between checkpoints in seconds; None for no limit."""
         return self._seconds("checkpoint_time_interval")
 
     def _seconds(self, name):
@@ -332,7 +332,7 @@ class PretrainingSettings(Schedule, Compute, Optimization):
 
     The config of the model is separate. The defaults come from the paper and
     the released code, except for settings that depend on the size of the
-    machine. Each row of a batch is a sequence.
+    machine. Each row of a batch is a sequence of tokens from the records.
 
     Example:
         ```python
@@ -507,8 +507,9 @@ _OF_OBJECTIVES = {
 class FinetuningSettings(Schedule, Compute, Optimization):
     """Settings of a fine-tuning run.
 
-    Each row of a batch is an example: a text, a pair of texts, a question with
-    its options, a query with its documents, or a window of a context.
+    Each row of a batch is an example or a part of an example: a text, a pair of
+    texts, a question with its options, a query with its documents, or a window
+    of a long context.
 
     Example:
         ```python
@@ -784,7 +785,7 @@ class FinetuningSettings(Schedule, Compute, Optimization):
             )
 
     def for_model(self, task, model_config):
-        """Set the default learning rate for a model, unless a rate is given.
+        """Set a model's default learning rate if no learning rate is given.
 
         Args:
             task: str, name of the task.
@@ -811,7 +812,7 @@ class FinetuningSettings(Schedule, Compute, Optimization):
         return dataclasses.replace(self, learning_rate=rate), notes
 
     def resolve(self, steps_per_epoch):
-        """Compute the numbers of steps that are not given.
+        """Compute all numbers of steps that are not given.
 
         Args:
             steps_per_epoch: int, number of steps of an epoch.

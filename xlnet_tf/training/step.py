@@ -4,8 +4,8 @@ A step computes the gradients of a batch's loss, in one or several
 micro-batches. Loss and gradients are summed over the rows of all replicas and
 divided by the rows' total weight, so that N replicas give the same numbers as
 one replica. The step then clips the gradients and updates the weights. If the
-loss or the gradients are not finite, the step does not change weights, moments
-and memory.
+loss or the gradients are not finite, the step leaves weights, moments and
+memory unchanged.
 
 `on_tensorflow.py` and `on_jax.py` compute the step. `update.py` skips the
 update if a step is not finite. `loop.py` ends a run after too many such steps.
@@ -30,10 +30,11 @@ class Loss(typing.NamedTuple):
         sums: function of (outputs, features) that returns (objective, metrics,
             weight), sums over the rows. The objective is the scalar to
             differentiate, the metrics are a dict from names to scalars, and the
-            weight is the scalar by which the step divides both.
+            weight is the scalar by which the step divides objective and
+            metrics.
         metrics: tuple of str, names of the metrics, including "loss".
-        seed_stream: int, different for each kind of run, so that kinds of runs
-            have different random numbers.
+        seed_stream: int, one number for pretraining and another for
+            fine-tuning, so that the two have different random numbers.
     """
 
     outputs: Callable
@@ -43,7 +44,7 @@ class Loss(typing.NamedTuple):
 
 
 class StepResult(typing.NamedTuple):
-    """Result of a step: loss and gradient norm of the whole batch."""
+    """Result of a training step: loss and gradient norm of the whole batch."""
 
     step: int  # counted from 1
     loss: float
@@ -56,13 +57,13 @@ class StepResult(typing.NamedTuple):
 
 
 class LoopReport(typing.NamedTuple):
-    """Result of a loop of steps.
+    """Result of a loop of training steps.
 
     Attributes:
         means: dict of str to float, means of the metrics over the finite steps.
             NaN if no step was finite.
-        gradient_norm: float, mean of the norm before clipping, over the finite
-            steps.
+        gradient_norm: float, mean over the finite steps of the gradients' norm
+            before clipping.
         learning_rate: float, learning rate of the next step.
         results: list of StepResult, one for each step.
         skipped_in_a_row: int, number of consecutive steps at the end of the

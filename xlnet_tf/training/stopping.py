@@ -25,13 +25,13 @@ class Stop:
     interrupts the run immediately.
 
     With several workers, a request to one worker stops all workers at the same
-    step, because they write a checkpoint together. The workers stop after a
+    step, because the workers write a checkpoint together. They stop after a
     loop of steps, or after a batch of an evaluation.
 
     Args:
         strategy: tf.distribute.Strategy.
-        seconds: float, time until the run stops as it does after SIGTERM, or
-            None (default) for no limit.
+        seconds: float, seconds until the time limit, which stops the run as
+            SIGTERM does. None (default) for no limit.
 
     Attributes:
         flag: bool tf.Variable, True if the loop of steps must end. None with
@@ -144,7 +144,7 @@ class Stop:
 
     @property
     def exit_status(self):
-        """Exit status, 130 after Ctrl-C, 143 after SIGTERM or the limit."""
+        """Exit status: 130 after Ctrl-C, 143 after SIGTERM or time limit."""
         return 130 if self._received == signal.SIGINT else 143
 
 
@@ -156,7 +156,7 @@ def time_left(settings, begun):
         begun: float, `time.monotonic()` at the start of the command.
 
     Returns:
-        float, negative after the limit, or None without a limit.
+        float, which is negative after the limit. None without a limit.
     """
     if settings.time_limit_seconds is None:
         return None

@@ -28,7 +28,7 @@ class WandB:
         settings: dict of the settings of the run.
 
     Attributes:
-        ERROR: str, name of the class of the client's errors.
+        ERROR: str, name of the exception class of the client.
     """
 
     ERROR = "Error"

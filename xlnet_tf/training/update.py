@@ -11,7 +11,7 @@ from xlnet_tf.training.devices import is_one_device
 
 
 def make_optimizer(model, settings, **arguments):
-    """Make and build AdamW with a learning rate that warms up and decays.
+    """Make and build AdamW with warm-up and decay of the learning rate.
 
     The optimizer is built immediately, because Keras restores an optimizer
     wrongly if it is not built.
@@ -47,7 +47,7 @@ def make_optimizer(model, settings, **arguments):
 
 
 def bytes_of_moments(model, backend):
-    """Return the bytes of Adam's two moments on one replica, int.
+    """Compute the size of Adam's two moments on one replica in bytes.
 
     Args:
         model: keras.Model.
@@ -58,11 +58,11 @@ def bytes_of_moments(model, backend):
 
 
 class LossScale(tf.Module):
-    """Factor of the loss that keeps gradients in the range of float16.
+    """Factor of a loss, which keeps the gradients in the range of float16.
 
     The factor is halved after a step that is not finite, and doubled after
-    2,000 finite steps, as in `keras.optimizers.LossScaleOptimizer`. Keras'
-    class supports neither micro-batches nor gradients that are summed over
+    2,000 finite steps, as in `keras.optimizers.LossScaleOptimizer`. That class
+    of Keras supports neither micro-batches nor gradients that are summed over
     replicas.
 
     Attributes:
@@ -77,7 +77,7 @@ class LossScale(tf.Module):
         self._num_finite = tf.Variable(0, trainable=False)
 
     def adapt(self, is_finite):
-        """Change the factor after a step, in the cross-replica context.
+        """Adapt the factor after a training step, in the cross-replica context.
 
         Args:
             is_finite: bool scalar tensor, whether the step was finite.

@@ -1,4 +1,4 @@
-"""Thresholds, calibration and spread of answers.
+"""Statistics of answers: thresholds, calibration and spread.
 
 Shapes: X examples.
 """
@@ -14,7 +14,7 @@ LEAST_SPREAD = 0.05
 
 
 def analyse(task, examples, decoded, labels=None):
-    """Compute additional figures about answers to labelled examples.
+    """Compute statistics of the answers to labelled examples.
 
     Args:
         task: TaskSpec.
@@ -23,13 +23,13 @@ def analyse(task, examples, decoded, labels=None):
         labels: tuple of str, the classes, or None.
 
     Returns:
-        dict of JSON values, empty for a kind of task without such figures.
-        Tasks with one class per text have `calibration_error`. Tasks with two
-        classes, and tasks with several classes per text, have `positive` (the
-        name of the positive class), `roc_auc`, `average_precision`,
-        `best_threshold` and `best_f1`. Tasks with numbers have `spread`, the
-        standard deviation of the predictions divided by the standard deviation
-        of the true numbers.
+        dict of JSON values. Tasks with one class per text have
+        `calibration_error`. Tasks with two classes, and tasks with several
+        classes per text, have `positive` (the name of the positive class),
+        `roc_auc`, `average_precision`, `best_threshold` and `best_f1`.
+        Regression tasks have `spread`, the standard deviation of the
+        predictions divided by the standard deviation of the true numbers. For
+        all other tasks the dict is empty.
     """
     if task.kind == "regression":
         targets = np.array([float(x.label) for x in examples])
@@ -58,15 +58,15 @@ def analyse(task, examples, decoded, labels=None):
 
 
 def calibration_bins(confidence, right):
-    """Compute confidence and accuracy of examples in bins of the confidence.
+    """Group examples by confidence; compute each group's mean and accuracy.
 
     Args:
         confidence: [X], probabilities of the predicted classes.
         right: [X] bool, whether the predicted classes are right.
 
     Returns:
-        Three arrays [number of non-empty bins]: mean confidence, share of right
-        answers, and number of examples.
+        Three arrays with a value for each non-empty bin: mean confidence, share
+        of right answers, and number of examples.
     """
     confidence = np.asarray(confidence, np.float64)
     right = np.asarray(right, np.float64)
@@ -83,8 +83,9 @@ def calibration_error(confidence, right):
     Args: see `calibration_bins`.
 
     Returns:
-        float, the mean over all examples of the distance between the mean
-        confidence and the accuracy of the example's bin.
+        float, the mean of a distance over all examples. The distance of an
+        example is the difference between the mean confidence and the accuracy
+        of its bin.
 
     Source: Naeini et al., 2015; ten bins of equal width.
     """
@@ -93,16 +94,17 @@ def calibration_error(confidence, right):
 
 
 def ranked(is_positive, probability):
-    """Compute figures about the predictions of two classes at all thresholds.
+    """Compute metrics of binary predictions over all thresholds.
 
     Args:
-        is_positive: [X] bool, the true class. Both values must occur.
+        is_positive: [X] bool, whether the positive class is the true class.
+            Both values must occur.
         probability: [X], probability of the positive class.
 
     Returns:
         dict of `roc_auc`, `average_precision`, `best_threshold` and `best_f1`.
-        `best_f1` is the F1 if examples with a probability of at least
-        `best_threshold` count as positive.
+        `best_f1` is the highest F1. It is reached if examples with a
+        probability of at least `best_threshold` count as positive.
     """
     from sklearn.metrics import average_precision_score
     from sklearn.metrics import precision_recall_curve
@@ -125,7 +127,7 @@ def ranked(is_positive, probability):
 
 
 def notes_of(analysis):
-    """Return lines of text about the results of `analyse`, list of str."""
+    """Describe the results of `analyse` in a list of lines."""
     lines = []
     if "best_threshold" in analysis:
         lines.append(

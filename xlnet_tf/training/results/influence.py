@@ -1,4 +1,4 @@
-"""Influence of each word of a text on an answer, by gradients.
+"""Influence of each word of a text on an answer, computed from gradients.
 
 Shapes: X examples, B rows of a batch, T tokens, D model dim, C classes.
 """
@@ -22,20 +22,20 @@ SEPARATOR = "|"  # shown between a text and its pair
 def influence_of_words(kind, examples, labels, weights):
     """Compute the influence of each word on a weighted sum of logits.
 
-    The influence of a token is the product of its embedding and the gradient of
-    the sum with respect to the embedding. The influence of a word is the sum of
-    its tokens' influences.
+    The influence of a token is the scalar product of two vectors: its
+    embedding, and the gradient of the sum of logits with respect to this
+    embedding. The influence of a word is the sum of its tokens' influences.
 
     Args:
         kind: TaskOfTexts with its model, which has a preprocessor.
         examples: list of X TextExample, at least one.
         labels: tuple of str, the classes, or None.
-        weights: array [X, C] or, for numbers, [X], the weights of the logits in
-            the sum.
+        weights: array [X, C], the weights of the logits in the sum. For
+            regression tasks [X].
 
     Returns:
-        list of X lists of (word, influence). None for a model that reads texts
-        in segments or has 8-bit embeddings.
+        list of X lists of (word, influence). The result is None for a model
+        that reads texts in segments or has 8-bit embeddings.
 
     Source: Denil et al., 2014, https://arxiv.org/abs/1412.6815.
     """
@@ -75,11 +75,12 @@ def influence_of_words(kind, examples, labels, weights):
 
 
 def _gradient_of_embeddings(kind):
-    """Make a function that computes the gradient of each token's embedding.
+    """Make a function that computes gradients for the tokens' embeddings.
 
-    The function of (zeros [B, T, D], features, weights) returns the gradient
-    [B, T, D]. It adds the zeros to the embeddings of the tokens, so that each
-    position has its own gradient, even if a token is repeated.
+    The function has the arguments zeros [B, T, D], features and weights. It
+    returns the gradient [B, T, D] of the weighted sum of logits. The zeros are
+    added to the tokens' embeddings. Each position then has its own gradient,
+    even if a token is repeated.
     """
     model = kind.model
     embedding = model.backbone.token_embedding
@@ -112,7 +113,7 @@ def _gradient_of_embeddings(kind):
 
 
 def _words(tokenizer, token_ids, products):
-    """Return the words of a sequence and their influences, list of pairs."""
+    """Join the tokens of a sequence to a list of (word, influence)."""
     words = []
     for index, value in zip(token_ids.tolist(), products.tolist(), strict=True):
         if index in (CLS_ID, SEP_ID):

@@ -1,6 +1,6 @@
 """End of a run: its result files, and the last lines that it prints.
 
-The last lines are about the result files and suggest the next commands.
+The last lines name the result files and suggest the next commands.
 """
 
 import math
@@ -33,7 +33,7 @@ _TOLD = (PAGE_FILE, RESULTS_FILE, "best")  # files that the last lines list
 
 
 def write_all(directory, data, kind, examples, decoded, rows, **results):
-    """Write predictions, report, results and the page of a fine-tuning run.
+    """Write a fine-tuning run's predictions, report, results and HTML page.
 
     Args:
         directory: path of an existing directory.
@@ -78,8 +78,8 @@ def finetuning_ending(
         results: dict made by `make_results`.
         predicted: (path of the examples, path of the predictions, dict of
             metrics), or None (default) without predictions.
-        is_new: bool, whether this process computed the results, False if the
-            run was finished before. Default True.
+        is_new: bool, whether this process computed the results. False if the
+            run was already finished when this process began. Default True.
         is_one: bool, whether the run has a single seed. Default True.
 
     Returns:
@@ -106,7 +106,7 @@ def finetuning_ending(
 
 
 def _last_loss(directory, kind):
-    """Return the last loss in the log of a run, float, or None.
+    """Return the last loss in a run's log; None if no loss is logged.
 
     Args:
         directory: path of the run.
@@ -118,16 +118,17 @@ def _last_loss(directory, kind):
 
 
 def warning_of_failure(directory, vocabulary_size, predictions=1):
-    """Return a warning if a run's last loss is above a random guess's loss.
+    """Return a warning if a run's last loss is far above a random guess's.
 
     Args:
         directory: path of the run.
-        vocabulary_size: int. Its logarithm is the loss of a random guess.
+        vocabulary_size: int. The logarithm of this size is the loss of a random
+            guess.
         predictions: int, number of predictions for each token. The loss of a
             token is the sum of the losses of its predictions. Default 1.
 
     Returns:
-        str, "" for a run without a warning.
+        str, the warning, or "" for no warning.
     """
     held_out, trained = (
         _last_loss(directory, "eval"),

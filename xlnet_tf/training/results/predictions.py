@@ -1,4 +1,4 @@
-"""Predictions of a run as JSON lines, and tables and pictures about them.
+"""Predictions of a run as JSON lines, with tables and pictures.
 
 Shapes: X examples, C classes.
 """
@@ -64,18 +64,18 @@ def write_predictions(file, predictions):
 
 
 def prediction_rows(examples, decoded):
-    """Combine examples with predicted answers, and with known true answers.
+    """Combine examples with predicted answers and, if known, true answers.
 
     Args:
         examples: list of X examples.
         decoded: list of X dicts, results of `TaskKind.decode`.
 
     Returns:
-        list of X dicts. A dict begins with the place of the example: `row`, the
-        row number in a file, or else `where`. The content, such as `text`, and
-        the true answer, such as `true_label`, follow. Then come
-        `predicted_label`, `right` (whether the prediction is right) and the
-        result of `TaskKind.decode`.
+        list of X dicts. A dict begins with the example's place: `row` (the row
+        number in a file) or `where` (any other place). The next entries are the
+        content, such as `text`, and the true answer, such as `true_label`. The
+        last entries are `predicted_label`, `right` (whether the prediction is
+        right) and the entries of the decoded dict.
     """
     return [
         {**_shown(example, one), **one}
@@ -84,7 +84,7 @@ def prediction_rows(examples, decoded):
 
 
 def _shown(example, one):
-    """Return an example's content and true answer, dict of JSON values."""
+    """Make a dict of an example's place, content and true answer."""
     shown = {}
     row = re.fullmatch(r".*, row (\d+)", example.where, re.DOTALL)
     if row:
@@ -117,7 +117,7 @@ def _shown(example, one):
 
 
 def write_report(directory, task, examples, decoded, labels=None):
-    """Write the tables and pictures of answers, if the task's kind has any.
+    """Write tables and pictures of the answers, if the task has any.
 
     Args:
         directory: path of the directory for the files.
@@ -162,7 +162,7 @@ def write_report(directory, task, examples, decoded, labels=None):
 
 
 def _write_official(directory, decoded):
-    """Write the files for SQuAD's official scripts, either all or none."""
+    """Write the files that SQuAD's official scripts read, all or none."""
     with contextlib.ExitStack() as stack:
         for key, name in OFFICIAL_FILES.items():
             by_id = {one["id"]: one[key] for one in decoded}
@@ -178,13 +178,13 @@ def answers_by_length(examples, decoded):
     Args:
         examples: list of X QuestionExample. The first true answer defines the
             number of words.
-        decoded: list of X dict with `answer`, "" for no answer.
+        decoded: list of X dicts with `answer`, which is "" for no answer.
 
     Returns:
-        dict from a number of words, such as "3 to 4", to (number of questions,
-        mean F1 in percent by SQuAD's official script), with the smallest number
-        first. The key "none" is for questions without an answer. Numbers of
-        words that do not occur are left out.
+        dict from a range of numbers of words, such as "3 to 4", to (number of
+        questions, mean F1). The F1 is in percent, as in SQuAD's official
+        script. The lowest range is first. The key "none" is for questions
+        without an answer. Ranges without questions are left out.
     """
     groups = {name: [] for name in (*_LENGTHS.values(), _LONGER)}
     for example, one in zip(examples, decoded, strict=True):
@@ -207,8 +207,8 @@ def classes_text(targets, predictions, labels):
     scikit-learn computes the table.
 
     Args:
-        targets, predictions: [X] integers, or [X, C] with 0 or 1 for several
-            classes per text.
+        targets, predictions: [X] integers. For tasks with several classes per
+            text, [X, C] of 0 and 1.
         labels: sequence of C names.
 
     Returns:
@@ -259,9 +259,10 @@ def entities_text(targets, predictions):
 def draw_confusion(file, targets, predictions, labels, title):
     """Draw the confusion matrix, with counts if there are at most 40 classes.
 
-    The shade of a cell is the cell's share of the examples of the true class.
-    Matplotlib draws names with the fonts of its setting `font.family`. If these
-    fonts lack a letter, the picture shows numbers instead of names.
+    The shade of a cell is its number of examples, divided by the number of all
+    examples with the same true class. Matplotlib draws names with the fonts of
+    its setting `font.family`. If these fonts lack a letter, the picture shows
+    numbers instead of names.
 
     Args:
         file: path of the PNG, which is written atomically.
@@ -370,7 +371,7 @@ def _shortened(name):
 
 
 def png(figure):
-    """Draw a matplotlib.figure.Figure as a PNG, bytes."""
+    """Convert a matplotlib.figure.Figure to the bytes of a PNG."""
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=150)
     return data.getvalue()

@@ -49,10 +49,11 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def write_page(directory, results, task, kind, examples, decoded, labels=None):
-    """Write the page `report.html`; leave out parts that fail, with a warning.
+    """Write the page `report.html`; warn of parts that fail and are left out.
 
     Args:
-        directory: path of the run, with the pictures of `write_report`.
+        directory: path of the run, which contains the pictures made by
+            `write_report`.
         results: dict made by `make_results`.
         task: TaskSpec.
         kind: TaskKind with its model.
@@ -144,7 +145,7 @@ def _probabilities(rows, found):
 
 
 def _draw_calibration(confidence, right):
-    """Draw the share of right answers against the confidence.
+    """Draw the share of right answers as a function of the confidence.
 
     Args: see `calibration_bins`.
     """
@@ -159,7 +160,7 @@ def _draw_calibration(confidence, right):
 
 
 def _draw_ranked(is_positive, probability):
-    """Draw the ROC and the precision-recall curve of two classes.
+    """Draw the ROC curve and the precision-recall curve for two classes.
 
     Args: see `analysis.ranked`.
 
@@ -192,7 +193,7 @@ def _square(xlabel, ylabel):
 
 
 def _errors(task, kind, examples, rows, labels):
-    """Return the section with the worst errors, largest error first."""
+    """Make the page's section about wrong answers, largest error first."""
     sizes = [_size_of_error(row) for row in rows]
     order = sorted(range(len(rows)), key=lambda i: (-sizes[i], i))
     order = [i for i in order if sizes[i] > 0][:MOST_ERRORS]
@@ -227,7 +228,7 @@ def _errors(task, kind, examples, rows, labels):
 
 
 def _size_of_error(row):
-    """Return the size of an error, float; 0 for a right answer."""
+    """Measure how wrong a prediction is, float; 0 for a right answer."""
     if "true_score" in row:
         return abs(row["score"] - row["true_score"])
     if "true_labels" in row:
@@ -249,7 +250,7 @@ def _size_of_error(row):
 
 
 def _cells(row):
-    """Make the cells of the table of errors for one error, dict by name."""
+    """Make one row of the table of errors: a dict of column names to cells."""
     cells = {name: row[name] for name in _FIRST if name in row}
     for name, value in row.items():
         if name not in cells and name not in _LEFT_OUT:
@@ -279,7 +280,7 @@ def _cut(value):
 
 
 def _weights(row, labels):
-    """Return the weights of an error's logits for `influence_of_words`."""
+    """Make the logits' weights for `influence_of_words` from a wrong answer."""
     if "true_score" in row:
         return float(np.sign(row["score"] - row["true_score"]))
     if "true_labels" in row:
@@ -308,8 +309,9 @@ def _element(tag, *content, **attributes):
 
     Args:
         tag: str, name of the element.
-        *content: strs, numbers and elements. None is left out.
-        **attributes: strs, the attributes; "class_" for "class".
+        *content: strs, numbers and elements. Each None is left out.
+        **attributes: strs, the attributes. The attribute "class" is written
+            "class_".
 
     Returns:
         xml.etree.ElementTree.Element.
@@ -337,8 +339,8 @@ def _table(header, rows):
 
     Args:
         header: list of str.
-        rows: list of lists of cells. A cell is a str, an element, or a number,
-            which is aligned on the right.
+        rows: list of lists of cells. A cell is a str, an element or a number.
+            Numbers are aligned on the right.
     """
     return _element(
         "table",
@@ -367,7 +369,7 @@ def _picture(data, alternative):
 
 
 def _page(title, content):
-    """Make the whole HTML page, bytes.
+    """Make the bytes of the whole HTML page.
 
     Args:
         title: str.

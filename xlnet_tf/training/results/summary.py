@@ -38,7 +38,7 @@ def make_results(
     analysis=None,
     **facts,
 ):
-    """Make the results of a run.
+    """Make the contents of `results.json`.
 
     Args:
         task: str, name of the task.
@@ -103,9 +103,9 @@ def written(metrics, comma=", "):
     """Format metrics as a line of text.
 
     Args:
-        metrics: dict of str to float. A threshold equal to the lowest
-            float32 means that no question is answered. For such a threshold
-            the line has the words "never answers".
+        metrics: dict of str to float. If a threshold equals the lowest float32,
+            no question is answered. The line then has the words "never answers"
+            for this threshold.
         comma: str, text between two metrics. Default ", ".
     """
     return comma.join(
@@ -129,7 +129,7 @@ def versions():
 
 
 def seeds_summary(values):
-    """Compute the median and the spread of a metric over seeds.
+    """Compute the median and the extremes of a metric over several seeds.
 
     Args:
         values: list of float, at least one.
@@ -152,11 +152,11 @@ def seeds_summary(values):
 
 
 def write_summary(directory, results, write):
-    """Write `seeds.json`, and print the median and the extremes over seeds.
+    """Write `seeds.json`; print each metric's median and extremes over seeds.
 
     Args:
         directory: path of the directory with all runs.
-        results: list of dict, results of `read_results`.
+        results: list of dict, the results of each run, see `read_results`.
         write: function that prints a line of text.
     """
     summary = {
