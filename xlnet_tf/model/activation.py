@@ -2,8 +2,8 @@
 
 Automatic differentiation of the GELU would keep several tensors of the size of
 the inputs. For bfloat16 inputs, automatic differentiation would also round each
-factor of the gradient to bfloat16. On a CPU the rounding takes longer than the
-whole computation in float32.
+factor of the gradient to bfloat16. On a CPU this rounding takes longer than
+the whole computation in float32.
 """
 
 import math

@@ -44,8 +44,8 @@ from xlnet_tf.weights.lora.layers import AdaptableEinsumDense
 class AttentionContext:
     """Positions, masks and segments, shared by all layers of a forward pass.
 
-    The class is a dataclass, because Keras refuses tuples that mix tensors and
-    other values.
+    The class is a dataclass and not a tuple, because Keras refuses a tuple of
+    tensors and other values as an argument of a layer.
 
     Attributes:
         distances: EncodedDistances.
@@ -64,7 +64,7 @@ class AttentionContext:
         """Return the context for the rows of the query stream alone.
 
         Args:
-            num_tokens: int or scalar of the backend, T.
+            num_tokens: int or scalar tensor, T.
 
         Returns:
             AttentionContext, for Q = P rows.
@@ -101,7 +101,8 @@ def attention_context(
         target_positions: int32 tensor of shape [B, P], or None.
         config: XLNetConfig.
         dtype: str, type of R.
-        position_projections: list of the L layers that project R.
+        position_projections: list of the dense layers that project R, one for
+            each block.
         drop: function that applies dropout to R, or None (default). All
             examples share one dropout mask. The released code draws one mask
             per example.
@@ -147,8 +148,8 @@ def attention_context(
 class AttentionBiases(keras.layers.Layer):
     """Bias vectors u, v and b of the content, position and segment scores.
 
-    The query plus u is multiplied by the keys. The query plus v is multiplied
-    by the distances. The query plus b is multiplied by the segment encodings.
+    The query plus u is multiplied by the keys, the query plus v by the encoded
+    distances, and the query plus b by the segment encodings.
     If the config's `untie_biases` is True, every layer has its own biases.
     Otherwise all layers share their biases.
 
@@ -200,9 +201,9 @@ class RelativeAttention(keras.layers.Layer):
         initializer_range: float, standard deviation of the initial weights.
             Default 0.02.
         biases: AttentionBiases shared with other layers, or None (default) to
-            create biases for this layer. `get_config` does not contain shared
-            biases. To rebuild a layer with shared biases, pass `biases` to
-            `from_config` as well.
+            create biases for this layer. `get_config` does not return shared
+            biases. To rebuild a layer with shared biases, add `biases` to the
+            config for `from_config`.
 
     Call arguments:
         rows: float tensor of shape [B, Q, D], the T rows of the content stream,
@@ -217,8 +218,8 @@ class RelativeAttention(keras.layers.Layer):
 
     Returns:
         float tensor of shape [B, Q, D], before dropout and the residual. A row
-        that may attend to no key gets zeros. In the released code the row gets
-        the average of the values of all keys.
+        that may attend to no key gets zeros. In the released code such a row
+        gets the average of the values of all keys.
 
     Source: `rel_attn_core`, `rel_multihead_attn` and `two_stream_rel_attn`.
     """

@@ -1,7 +1,7 @@
 """XLNetBackbone, the XLNet model without a head.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
-L layers, D model dim, V vocabulary.
+L layers, N heads, D model dim, V vocabulary.
 """
 
 import functools
@@ -50,7 +50,7 @@ class XLNetBackbone(Backbone):
             code with automatic differentiation. "memory_efficient" keeps one
             tensor of scores for the gradient. "fused", for TPUs and for GPUs on
             JAX, does not store a score for each row and key. "auto" (default)
-            means "fused" on these chips and "memory_efficient" on all others.
+            means "fused" on these chips and "memory_efficient" elsewhere.
 
     Call arguments:
         features: dict. All features except `token_ids` are optional.
@@ -61,7 +61,7 @@ class XLNetBackbone(Backbone):
             padding_mask: [B, T], 1 = a real token.
             perm_mask: [B, T, T], 1 = may NOT attend.
             factorization_rank: int32 [B, T], the step at which each token is
-                revealed, -1 for context tokens. This feature is the compact
+                revealed (-1 for context tokens). This feature is the compact
                 form of `perm_mask`.
             target_mapping: [B, P, T], the position of each target as a one-hot
                 row.
@@ -79,22 +79,22 @@ class XLNetBackbone(Backbone):
             targets.
         layer_inputs: bool, whether to return the input of each layer instead of
             the memories. Generation needs these inputs. Default False.
-        attention_weights: bool, whether to return the attention probabilities
-            too. The layers are then not recomputed. Default False.
+        attention_weights: bool, whether to return the attention probabilities.
+            `rematerialize` then has no effect. Default False.
         first_half_length: int, length of a prefix whose content rows and
             targets cannot attend to the tokens after the prefix, as in
-            pretraining with `reuse_length`. The kernel "memory_efficient", and
-            on a GPU also "fused", then skip the scores of these rows for these
-            tokens. The backbone then does not project the distances that no row
-            needs. Outputs are wrong if a mask lets these rows attend to tokens
-            after the prefix. Default 0: there is no such prefix.
+            pretraining with `reuse_length`. The kernel "memory_efficient" (and
+            "fused" on a GPU) then skips the scores of the prefix's content rows
+            for these tokens. Distances that no row needs are not projected.
+            Outputs are wrong if a mask lets a row of the prefix attend to
+            tokens after the prefix. Default 0: there is no such prefix.
 
     Returns:
         dict: the outputs.
             content: float [B, T, D], unless `streams` is "query".
             query: float [B, P, D], if targets are given.
-            memories: tuple of L tensors of shape [B, M, D], if `memory_length`
-                is positive.
+            memories: tuple of L tensors of shape [B, M, D], if the config's
+                `memory_length` is positive.
             memory_mask: bool [B, M], returned with `memories` if the features
                 contain `padding_mask` or `memory_mask`.
             layer_inputs: tuple of L tensors of shape [B, T, D], if requested,
@@ -107,8 +107,8 @@ class XLNetBackbone(Backbone):
 
     Raises:
         ValueError: if features are missing or do not fit each other, if the
-            query stream is requested without targets, or if an argument is
-            unknown.
+            query stream is requested without targets, or if an argument has an
+            unknown value.
 
     Source: `transformer_xl` of the released code.
 
@@ -253,7 +253,11 @@ class XLNetBackbone(Backbone):
         )
 
     def _embed(self, token_ids, target_positions):
-        """Embed tokens as e(x), then targets as the vector w: [B, T + P, D]."""
+        """Embed the tokens, and append the embeddings of targets: [B, T + P, D].
+
+        A token gets its embedding from the table. Every target gets
+        `mask_embedding`, the paper's vector w.
+        """
         content = self.token_embedding(token_ids)
         if target_positions is None:
             return content

@@ -1,4 +1,4 @@
-"""Backbone classes of the configs, and a function that makes a backbone."""
+"""Backbone class of each config class, and a function to make a backbone."""
 
 from xlnet_tf.config import BertConfig
 from xlnet_tf.config import XLNetConfig

@@ -1,7 +1,7 @@
 """Base class of the backbones: construction and the loop over the layers.
 
-Shapes: B batch, T tokens, P targets, Q = T + P rows, L layers, D model dim,
-V vocabulary.
+Shapes: B batch, T tokens, K keys, P targets, Q = T + P rows, L layers,
+D model dim, V vocabulary.
 """
 
 import functools
@@ -35,8 +35,8 @@ class Backbone(Preset, BaseModel):
         takes_position_ids: bool, whether the features may contain
             `position_ids`, so that several tokens may have the same position.
         kind: str, name of the model in messages.
-        attention_kernels: tuple of str, values of `attention_kernel` besides
-            "auto".
+        attention_kernels: tuple of str, accepted values of `attention_kernel`
+            besides "auto".
         kept_widths: two ints, the numbers of vectors of width `hidden_dim` and
             of width `intermediate_dim` that a layer keeps per row for the
             gradient.
@@ -106,7 +106,7 @@ class Backbone(Preset, BaseModel):
         raise NotImplementedError
 
     def build_layers(self):
-        """Build the layers that `make_layers` made, and other weights."""
+        """Build the layers that `make_layers` made, and add other weights."""
 
     def make_embedding(self, kind, length):
         """Make an Embedding layer that holds `length` vectors of width D."""
@@ -188,7 +188,7 @@ class Backbone(Preset, BaseModel):
         return embedding.embeddings
 
     def dropout_seed(self, features):
-        """Return the dropout seed of a step, from the features or new.
+        """Return the dropout seed of a step: the given seed or a new seed.
 
         Without the feature `dropout_seed`, `seed_generator` makes the seed.
 
@@ -215,12 +215,13 @@ class Backbone(Preset, BaseModel):
                 rows. Gradients flow to these tensors.
             keep: function of (rows, *other inputs), called once for each block
                 with the block's inputs; or None (default).
-            observed: bool, whether `run` also passes inner results, such as
-                attention weights, to a function. The blocks are then not
+            observed: bool, whether `run` reports inner results, such as
+                attention weights, to the caller. The blocks are then not
                 recomputed. Default False.
 
         Returns:
             (float tensor of shape [B, Q, D], list of the L results of `keep`).
+            The list is empty if `keep` is None.
         """
         # Only training has a gradient and a seed. A recomputed function cannot
         # pass inner results on.

@@ -60,7 +60,7 @@ class BaseModel(keras.Model):
 
     @functools.cached_property
     def input(self):
-        """Symbolic features of the model, dict of str to keras.Input."""
+        """Symbolic features of the model: dict of names to keras.Input."""
         return {
             name: keras.Input(spec.shape[1:], dtype=spec.dtype, name=name)
             for name, spec in self.input_signature().items()
@@ -77,8 +77,8 @@ class BaseModel(keras.Model):
 
         If another call, for example with targets, returned more tensors than
         the call on `input`, the output is the list of the other call's tensors.
-        In a functional model that contains this model, Keras reads the number
-        of a call's tensors from this property.
+        A functional model may contain this model. Keras then reads from this
+        property how many tensors a call of this model returns.
         """
         of_calls = [node.output_tensors for node in self._inbound_nodes]
         most = max(of_calls, key=len, default=[])
@@ -127,7 +127,11 @@ class BaseModel(keras.Model):
         return leave_scope(self)
 
     def computation(self):
-        """Return the state that compiled functions treat as constant, tuple."""
+        """Return the state that compiled functions treat as constant.
+
+        Returns:
+            tuple of settings, such as whether each layer is trainable.
+        """
         return tuple(
             (
                 layer.trainable,
@@ -191,7 +195,7 @@ class BaseModel(keras.Model):
         (https://arxiv.org/abs/2106.09685). The matrix b is 0 at first, so
         adding the adapters does not change the outputs. A task's head stays
         trainable. Call this method before `compile`. If the model has a
-        distribution strategy, call it in the strategy's scope.
+        distribution strategy, call the method in the strategy's scope.
 
         Args:
             rank: int, rank of a and b: the length of their common axis.
@@ -215,7 +219,7 @@ class BaseModel(keras.Model):
             filepath: str or path, ending in ".lora.h5".
 
         Raises:
-            ValueError: if the model has no adapters, or the path has another
+            ValueError: if the model has no adapters, or the path has a wrong
                 ending.
         """
         save_adapters(self, filepath)
@@ -223,8 +227,8 @@ class BaseModel(keras.Model):
     def load_lora_weights(self, filepath: str | os.PathLike) -> None:
         """Load adapters that `save_lora_weights` wrote, and enable LoRA.
 
-        A task also loads its head. `backbone.load_lora_weights` of a task loads
-        only the adapters.
+        A task loads the adapters and its head. To load only the adapters, call
+        `load_lora_weights` of the task's backbone.
 
         Args:
             filepath: str or path of the file.
@@ -242,7 +246,7 @@ class BaseModel(keras.Model):
         In the copy no layer of the backbone is frozen.
 
         Returns:
-            A model of the same class.
+            A model of this model's class.
         """
         config = config_without_lora(self.get_config())
         copy = type(self).from_config(config)
@@ -250,7 +254,7 @@ class BaseModel(keras.Model):
         return copy
 
     def input_signature(self):
-        """Return the features of an export, dict of str to keras.InputSpec."""
+        """Return an export's features: dict of names to keras.InputSpec."""
         names = ("token_ids", "segment_ids", "padding_mask")
         return {
             name: keras.InputSpec(shape=(None, None), dtype="int32")
@@ -273,8 +277,8 @@ class BaseModel(keras.Model):
             filepath, format, verbose, kwargs: see `keras.Model.export`.
             input_signature: features of the exported model. Default: the
                 features of the method `input_signature`, of any B and T. These
-                are int32 `token_ids`, `segment_ids` and `padding_mask`, and the
-                task's own features, but no memories.
+                are int32 `token_ids`, `segment_ids` and `padding_mask`. A task
+                may add other features. Memories are not included.
         """
         backbone = getattr(self, "backbone", self)
         config = backbone.config

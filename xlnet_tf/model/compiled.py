@@ -13,11 +13,11 @@ def compiled(function, model, relaxes=True):
     Args:
         function: function whose arguments are nested structures of tensors.
         model: keras.Model. Each call uses the current values of its variables.
-        relaxes: bool, whether TensorFlow, after calls with several sizes,
-            compiles the function once for all sizes. Default True.
+        relaxes: bool. If True (default), TensorFlow compiles one function for
+            all sizes as soon as the sizes of two calls differ.
 
     Returns:
-        function with the same arguments.
+        function with the arguments of `function`.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
@@ -42,7 +42,7 @@ def compiled(function, model, relaxes=True):
 
 
 def common_length(length):
-    """Round a length up, so that JAX compiles a function for few lengths.
+    """Round a length up, so that JAX compiles for few different lengths.
 
     Args:
         length: int.

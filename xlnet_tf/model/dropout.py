@@ -4,11 +4,12 @@ All random numbers of a step follow from one seed, and layers have no random
 state. A resumed run, a recomputed layer and each replica therefore draw
 reproducible values.
 
-Each element of a mask is a hash of the mask's seed and the element's index. The
-hash needs two multiplications. A compiler fuses the hash into the operation
-that reads the mask, in the forward pass and again in the backward pass, so no
-random number is stored. The counter-based generators of TensorFlow and JAX take
-several times as long as the other element-wise operations of a layer.
+Each element of a mask follows from a hash of the mask's seed and the element's
+index. The hash needs two multiplications. A compiler fuses the hash into the
+operation that reads the mask, in the forward pass and again in the backward
+pass, so no random number is stored. The counter-based generators of TensorFlow
+and JAX take several times as long as the other element-wise operations of a
+layer.
 
 Seeds form a chain: step -> segment -> layer -> mask. `fold_in` derives each
 seed from the seed before it and a number. No two masks have the same seed.
@@ -62,7 +63,7 @@ def _mixer():
 
 
 def _product(number, factor):
-    """Multiply an int or an int tensor by an int, as a uint32 tensor."""
+    """Multiply an int or an int tensor by an int; return a uint32 tensor."""
     if isinstance(number, int):
         return _uint32(number * factor)
     return ops.cast(number, "uint32") * _uint32(factor)
@@ -240,7 +241,7 @@ def dropout(inputs, rate, seed):
             alone, or None for no dropout (inference).
 
     Returns:
-        float tensor of the same shape and type.
+        float tensor with the shape and type of `inputs`.
     """
     if seed is None or not rate:
         return inputs
@@ -265,8 +266,8 @@ def dropouts(count, rate, seeds, lengths):
         rate: float in [0, 1), the share that is zeroed.
         seeds: int tensor of shape [count, 2], a seed from `fold_in` for each
             mask, or None for no dropout.
-        lengths: sequence of ints or scalar tensors, the lengths of the axes
-            before the last axis.
+        lengths: sequence of ints or scalar tensors, the lengths of the tensors'
+            axes before the last axis.
 
     Returns:
         list of functions. Each function applies dropout to a float tensor of

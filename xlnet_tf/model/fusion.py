@@ -1,7 +1,8 @@
 """Compilation by XLA of a function's operations except its matrix products.
 
-On a CPU, XLA multiplies bfloat16 as slowly as float32. TensorFlow's oneDNN uses
-the processor's instructions for products of bfloat16.
+On a CPU, XLA multiplies bfloat16 matrices as slowly as float32 matrices.
+TensorFlow's oneDNN is faster, because it uses the processor's instructions for
+products of bfloat16.
 """
 
 # Operations that XLA does not compile. These are matrix products, and
@@ -28,7 +29,7 @@ def without_products(function):
         function: function that `tf.function` will trace.
 
     Returns:
-        function with the same arguments.
+        function with the arguments of `function`.
     """
 
     import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Checks and type conversions of the input features of the backbones.
+"""Checks and type conversions of the backbones' input features.
 
 Shapes: B batch, T tokens, P targets.
 """
@@ -86,7 +86,7 @@ _INT32 = np.iinfo("int32")
 
 
 def as_features(features):
-    """Return the features as a dict; a value that is no dict is `token_ids`."""
+    """Return a dict of features; a value that is no dict is `token_ids`."""
     if isinstance(features, dict):
         return dict(features)
     return {"token_ids": features}
@@ -152,7 +152,7 @@ def given_features(features):
         features: dict, see the backbones, or `token_ids` alone.
 
     Returns:
-        dict of the features, with `token_ids` as int32.
+        dict of the features that are not None, with int32 `token_ids`.
 
     Raises:
         ValueError: if a feature is misspelt, is given in two forms or has a
@@ -172,7 +172,7 @@ def given_features(features):
 
 
 def _check_shapes(features):
-    """Refuse features whose B and T are not the B and T of `token_ids`.
+    """Refuse features whose shapes do not fit the shape of `token_ids`.
 
     `token_ids` must have the shape [B, T].
     """
@@ -318,8 +318,8 @@ def check_values(features, config, of_tasks):
     """Refuse features with wrong types, shapes or values.
 
     Values are checked only if they are known, as in an eager call. The check
-    runs before Keras converts the features to tensors, because on JAX the
-    conversion cuts integers to 32 bits. Keras' error messages also do not
+    runs before Keras converts the features to tensors, for two reasons. On JAX
+    the conversion cuts integers to 32 bits. Keras' error messages do not
     explain features that are lists or have unequal numbers of rows.
 
     Args:
@@ -421,7 +421,10 @@ def check_data_set(data, config, of_tasks):
 
 
 def _read(features, of_tasks):
-    """Return a dict of all features, or only of the backbones' features."""
+    """Return a dict of the features to check.
+
+    If `of_tasks` is False, the dict has only the features of backbones.
+    """
     features = as_features(features)
     if of_tasks:
         return features
@@ -429,7 +432,7 @@ def _read(features, of_tasks):
 
 
 def _ranges(config, num_tokens):
-    """Return a dict from each integer feature to its (least, largest) value."""
+    """Return a dict of names of integer features to (least, largest value)."""
     token = 0, config.vocabulary_size - 1
     last = _INT32.max if num_tokens is None else num_tokens - 1
     # XLNet only compares segments. BERT has an embedding for each segment.
@@ -491,7 +494,7 @@ def known_values(tensor):
 
 
 def check_streams(streams, target_positions, features):
-    """Refuse an unknown `streams`, and "query" if there are no targets."""
+    """Refuse an unknown value of `streams`, and "query" without targets."""
     if streams not in ("both", "query"):
         raise ValueError(
             '`streams` must be "both" or "query". '

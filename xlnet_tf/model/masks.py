@@ -4,7 +4,7 @@ Inside the model a mask is bool, and True means that a row may attend to a key.
 Only the feature `perm_mask` has the released code's polarity, 1 = may NOT
 attend.
 
-Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets.
+Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets, Q rows.
 """
 
 from keras import ops
@@ -38,7 +38,7 @@ def permutation_masks(factorization_rank, target_positions=None):
 
     Args:
         factorization_rank: int tensor of shape [B, T], the step at which each
-            token is revealed, -1 for context tokens.
+            token is revealed (-1 for context tokens).
         target_positions: int tensor of shape [B, P], or None (default) if all T
             tokens are targets.
 
@@ -60,9 +60,9 @@ def pseudo_masks(factorization_rank, is_pseudo):
     """Make the mask of pseudo-masked language modelling for all steps at once.
 
     For each predicted token, a pseudo token [P] and the predicted token itself
-    are appended to the sequence. Both have the rank of the predicted token,
-    which is the step of its prediction. The row of [P] predicts the token. An
-    ordinary token is any token except [P]. Row i may attend to
+    are appended to the sequence. The rank of both is the step of the
+    prediction. The row of [P] predicts the token. An ordinary token is any
+    token except [P]. Row i may attend to
 
     - an ordinary token of an earlier step;
     - an ordinary token of the same step, if row i is an ordinary token;
@@ -73,7 +73,7 @@ def pseudo_masks(factorization_rank, is_pseudo):
 
     Args:
         factorization_rank: int tensor of shape [B, T], the step at which each
-            token is predicted, -1 for context tokens and mask tokens [M].
+            token is predicted (-1 for context tokens and mask tokens [M]).
         is_pseudo: bool tensor of shape [B, T], True = a pseudo token [P].
 
     Returns:
@@ -116,7 +116,7 @@ def literal_masks(perm_mask, target_positions=None):
 
 
 def causal_mask(num_tokens, memory_length, same_length=False):
-    """Make the causal mask: a token attends to memory, earlier tokens, itself.
+    """Make the causal mask: no token attends to a later token.
 
     The masks for T = 3 and M = 1, without and with `same_length`:
 
@@ -211,17 +211,17 @@ def other_segment(features, target_positions, memory_length):
 
 
 def _of_rows(tensor):
-    """Broadcast the rows' values over keys: [B, Q] -> [B, Q, 1]."""
+    """Add an axis of keys to the rows' values: [B, Q] -> [B, Q, 1]."""
     return ops.expand_dims(tensor, 2)
 
 
 def _of_keys(tensor):
-    """Broadcast the keys' values over rows: [B, K] -> [B, 1, K]."""
+    """Add an axis of rows to the keys' values: [B, K] -> [B, 1, K]."""
     return ops.expand_dims(tensor, 1)
 
 
 def _places(num_tokens, memory_length=0, num_targets=0):
-    """Number the rows and the keys by their places on the axis of the keys.
+    """Number the keys, and give the row of each token the number of its key.
 
     Token t has the number M + t, as a row and as a key. The rows of targets
     follow the rows of tokens and have numbers that no key has.
@@ -231,8 +231,8 @@ def _places(num_tokens, memory_length=0, num_targets=0):
         num_targets: int or scalar tensor, P. Default 0.
 
     Returns:
-        Two int32 tensors, the numbers of the rows, of shape [T + P, 1], and the
-        numbers of the keys, of shape [M + T].
+        Two int32 tensors: the numbers of the rows (shape [T + P, 1]) and the
+        numbers of the keys (shape [M + T]).
     """
     row = ops.arange(num_tokens + num_targets, dtype="int32") + memory_length
     key = ops.arange(memory_length + num_tokens, dtype="int32")
@@ -243,9 +243,9 @@ def _order_masks(features, target_positions, token_ids):
     """Make the masks of both streams for the segment's tokens, without memory.
 
     Returns:
-        (content [B, T, T], query [B, P, T]), True = may attend. Content is
-        None if all tokens may attend to all tokens. Query is None without
-        targets.
+        (content [B, T, T], query [B, P, T]), True = may attend. The content
+        mask is None if all tokens may attend to all tokens. The query mask is
+        None without targets.
     """
     if "is_pseudo" in features:
         return pseudo_masks(
@@ -285,7 +285,7 @@ def _and_causal(
 
 
 def _after_memory(mask, memory_length):
-    """Prepend M keys of memory, which every row may attend to, to a mask."""
+    """Prepend M memory keys to a mask; every row may attend to these keys."""
     if is_zero(memory_length):
         return mask
     return ops.pad(

@@ -1,10 +1,10 @@
 """Memory: hidden states of a segment, for the next segment of the same text.
 
 The inputs of each layer are kept, without gradient. In the next segment of the
-same text these inputs are additional keys and values. The paper calls them
-SG(h) (https://arxiv.org/abs/1901.02860, section 3.2). The backbone reads
-memories as a feature and returns new memories. `StatefulMemory` holds memories
-between steps.
+same text these inputs are additional keys and values. The Transformer-XL paper
+calls them SG(h) (https://arxiv.org/abs/1901.02860, section 3.2). The backbone
+reads memories as a feature and returns new memories. `StatefulMemory` holds
+memories between steps.
 
 Shapes: B batch, T tokens, M memory length, D model dim, L layers.
 """
@@ -45,7 +45,7 @@ def next_memory(content_stream, memory, memory_length, reuse_length=0):
 
 
 def next_memory_mask(features, memory_length, reuse_length=0):
-    """Make the mask of the memory for the next segment.
+    """Make the mask of real tokens in the memory for the next segment.
 
     Args:
         features: dict of the backbone's features. `padding_mask` and
@@ -78,8 +78,8 @@ class StatefulMemory(keras.layers.Layer):
 
     Under a distribution strategy every replica has memories of its own texts,
     and the memories are not synchronised. At the start, and after `reset`, the
-    memories are zeros. As in the released code, rows attend to these zeros
-    unless `mask_unwritten` is set.
+    memories are zeros. If `mask_unwritten` is False, rows attend to these
+    zeros, as in the released code.
 
     The memories are non-trainable weights, so a model's `count_params` counts
     them.
@@ -88,12 +88,12 @@ class StatefulMemory(keras.layers.Layer):
         num_layers: int, L.
         memory_length: int, M.
         hidden_dim: int, D.
-        batch_size: int, B, number of rows of one replica.
-        mask_unwritten: bool, whether to mask unwritten memory. If True, the
-            whole memory of an example is also masked if the example's feature
-            `is_continuation` is False: the example does not continue the text
-            of the previous batch. Default False: as in the released code, no
-            memory is masked.
+        batch_size: int, B, number of rows of one replica's batch.
+        mask_unwritten: bool, whether to mask unwritten memory, and the whole
+            memory of each example whose feature `is_continuation` is False.
+            Such an example does not continue the text of its row in the
+            previous batch. Default False: as in the released code, no memory is
+            masked.
 
     Raises:
         ValueError: if `memory_length` is 0.
@@ -149,9 +149,9 @@ class StatefulMemory(keras.layers.Layer):
 
         Args:
             config: XLNetConfig.
-            batch_size: int, B, number of rows of one replica.
-            **kwargs: `mask_unwritten`, `name`, and `dtype`, whose compute type
-                is the type of the memories.
+            batch_size: int, B, number of rows of one replica's batch.
+            **kwargs: `mask_unwritten`, `name` and `dtype`. The memories have
+                the compute type of `dtype`.
         """
         return cls(
             config.num_layers,

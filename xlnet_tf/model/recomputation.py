@@ -16,12 +16,13 @@ from xlnet_tf.weights.layer_paths import layers_by_path
 def leave_scope(model):
     """Take the layers of a model out of the `keras.RematScope` around them.
 
-    In that scope Keras would recompute each layer separately. The TensorFlow
-    function that Keras uses for this accepts no keyword arguments in a graph.
-    Inside a call of `rematerialized` that function computes no gradients of
+    In that scope Keras would recompute each layer separately, with a function
+    of TensorFlow. In a graph this TensorFlow function accepts no keyword
+    arguments. Inside a call of `rematerialized` it computes no gradients of
     weights.
 
-    COMPATIBILITY: `_remat_mode` of a layer of Keras 3 is undocumented.
+    COMPATIBILITY: the attribute `_remat_mode` of Keras 3's layers is
+    undocumented.
 
     Args:
         model: keras.Model.
@@ -45,8 +46,8 @@ def rematerialized(function, layer, inputs):
     """Call a function of a layer; call it again in the backward pass.
 
     Only the inputs of the call are kept for the backward pass. `keras.remat`
-    cannot be used here: on JAX it refuses layers whose custom gradient closes
-    over earlier values, such as attention.
+    cannot be used here: on JAX it refuses layers, such as attention, whose
+    custom gradient closes over earlier values.
 
     Args:
         function: function of tensors that returns one tensor. It may use the

@@ -7,7 +7,7 @@ therefore indexed by distance, and `kernels/relative_shift.py` re-indexes them
 by key.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, D model dim,
-R = K + T distances.
+R = K + T distances (rows of the table R).
 """
 
 from keras import ops
@@ -21,11 +21,12 @@ def relative_position_encoding(
     is_reversed=False,
     dtype="float32",
 ):
-    """Make R, the table of sinusoids of all distances from `num_keys` down.
+    """Make R: a row of sinusoids for each distance, largest distance first.
 
-    Row r encodes the distance `num_keys - r`. Large positive distances, far in
-    the past, come first. Negative distances, in the future, come last. The
-    distances need at least float32, because bfloat16 rounds 511 to 512.
+    Row r encodes the distance `num_keys - r`. Large positive distances (to keys
+    far in the past) come first. Negative distances (to keys in the future) come
+    last. The distances need at least float32, because bfloat16 rounds 511 to
+    512.
 
     Args:
         num_tokens: int, T.

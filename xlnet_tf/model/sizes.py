@@ -14,7 +14,7 @@ def sizes_of(tensor):
 
     Returns:
         tuple with an int for each known size and a scalar tensor for each
-        other size.
+        unknown size.
     """
     shape = tuple(tensor.shape)
     if all(isinstance(size, int) for size in shape):
@@ -41,8 +41,8 @@ def slice_axis(tensor, begin, count, axis=-1):
 
     Args:
         tensor: tensor or array.
-        begin, count: ints or scalar tensors, first index and number of the
-            elements.
+        begin, count: ints or scalar tensors, the index of the first element and
+            the number of elements.
         axis: int. Default -1.
 
     Returns:

@@ -39,8 +39,8 @@ class BertAttention(keras.layers.Layer):
 
     Returns:
         float tensor of shape [B, T, D], before dropout and the residual. A row
-        that may attend to no key gets only the output bias. In the released
-        code the row gets the average of the values of all keys.
+        that may attend to no key gets only the bias of the output projection.
+        In the released code the mask has no effect on such a row.
 
     Source: `attention_layer` of https://github.com/google-research/bert.
     """

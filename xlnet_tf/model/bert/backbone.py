@@ -1,6 +1,6 @@
 """BertBackbone, the BERT model without a head.
 
-Shapes: B batch, T tokens, L layers, D model dim, V vocabulary.
+Shapes: B batch, T tokens, L layers, N heads, D model dim, V vocabulary.
 """
 
 import keras
@@ -35,7 +35,7 @@ class BertBackbone(Backbone):
             instead of keeping their inner results. Recomputation needs less
             memory and more time. Default False.
         attention_kernel: str, "auto" (default) or "plain". BERT has only one
-            attention kernel, so both values mean the same.
+            attention kernel, and both values mean this kernel.
 
     Call arguments:
         features: dict. All features except `token_ids` are optional. The
@@ -43,8 +43,8 @@ class BertBackbone(Backbone):
             labels of objectives.
             token_ids: int32 [B, T].
             segment_ids: int32 [B, T]. Default 0. A value of `num_segments` or
-                more means the last segment, because XLNet's layouts have more
-                segments, for the class token and for padding.
+                more means the last segment. XLNet's layouts use such values for
+                the class token and for padding.
             padding_mask: [B, T], 1 = a real token.
             position_ids: int32 [B, T], below `max_positions`. Several tokens
                 may have the same position. Default: the number of real tokens
@@ -53,19 +53,19 @@ class BertBackbone(Backbone):
             perm_mask: [B, T, T], 1 = may NOT attend. A token always attends to
                 itself.
             factorization_rank: int32 [B, T], the step at which each token is
-                revealed, -1 for context tokens. This feature is the compact
+                revealed (-1 for context tokens). This feature is the compact
                 form of `perm_mask`.
             is_pseudo: bool [B, T], True = a pseudo token, which is visible only
                 to the pseudo tokens of its step, see `masks.pseudo_masks`.
             dropout_seed: int32 [2]. Calls with equal seeds draw equal dropout
                 masks.
         training: bool, whether dropout is applied.
-        streams: "both" (default), the only value, because BERT has no query
-            stream.
-        layer_inputs: bool, whether to return the input of each layer too.
+        streams: "both" (default), the only accepted value, because BERT has no
+            query stream.
+        layer_inputs: bool, whether to return the input of each layer.
             Generation needs these inputs. Default False.
-        attention_weights: bool, whether to return the attention probabilities
-            too. The layers are then not recomputed. Default False.
+        attention_weights: bool, whether to return the attention probabilities.
+            `rematerialize` then has no effect. Default False.
 
     Returns:
         dict: the outputs.
@@ -75,10 +75,10 @@ class BertBackbone(Backbone):
                 dropout, if requested.
 
     Raises:
-        ValueError: if features are missing or inconsistent, or if they are for
-            another model (memory, reversed rows, the query stream). Also if
-            there are more positions than position embeddings, or if an argument
-            is unknown.
+        ValueError: if features are missing or inconsistent, or if the call asks
+            for memory, reversed rows or the query stream, which BERT does not
+            have. Also if there are more positions than position embeddings, or
+            if an argument has an unknown value.
 
     Source: `BertModel` of https://github.com/google-research/bert.
 

@@ -27,13 +27,14 @@ def check_features(features, config, streams):
 
     Returns:
         dict of the features that are not None, with int32 `position_ids` of
-        shape [B or 1, T]. If the config has segments, also with int32
+        shape [B or 1, T]. If the config has segments, the dict contains int32
         `segment_ids` of shape [B or 1, T], whose values are below
         `num_segments`.
 
     Raises:
         ValueError: if features are missing, misspelt or not for BERT, if
-            there are more tokens than positions, or if shapes are inconsistent.
+            there are more tokens than `max_positions`, or if shapes are
+            inconsistent.
     """
     if streams != "both":
         raise ValueError(
@@ -70,8 +71,8 @@ def real_positions(padding_mask):
 def _segments(features, config):
     """Return the segments, int32 [B or 1, T], below `num_segments`.
 
-    Larger values become the last segment, because XLNet's layouts have more
-    segments, for the class token and for padding.
+    Larger values become the last segment. XLNet's layouts use such values for
+    the class token and for padding.
     """
     if "segment_ids" not in features:
         return ops.zeros_like(features["token_ids"][:1])
@@ -80,7 +81,7 @@ def _segments(features, config):
 
 
 def _positions(features, config):
-    """Return the given positions or number the tokens, int32 [B or 1, T]."""
+    """Return the given positions, or number the tokens: int32 [B or 1, T]."""
     limit = config.max_positions
     if "position_ids" not in features:
         num_tokens = sizes_of(features["token_ids"])[1]

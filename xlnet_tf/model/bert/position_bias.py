@@ -21,7 +21,7 @@ def relative_position_buckets(
     Args:
         position_ids: int32 tensor of shape [B, T].
         num_buckets: int, number of buckets, even.
-        max_distance: int, first distance of the last bucket.
+        max_distance: int. Distances of at least `max_distance` share a bucket.
         row_positions: int32 tensor of shape [B, Q], or None (default) if the
             rows have the positions of the keys.
 
@@ -64,7 +64,7 @@ class RelativePositionBias(keras.layers.Layer):
 
     Args:
         num_buckets: int, number of buckets, even.
-        max_distance: int, first distance of the last bucket.
+        max_distance: int. Distances of at least `max_distance` share a bucket.
         num_heads: int, N.
         initializer_range: float, standard deviation of the initial weights.
             Default 0.02.

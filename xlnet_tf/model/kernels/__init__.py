@@ -3,6 +3,8 @@
 Every kernel is a function of (AttentionInputs, AttentionRules) that returns the
 attended values. `plain` has the equations. All kernels draw the same dropout
 masks and compute the same numbers. They differ in time and memory.
+
+Shapes: see `plain`.
 """
 
 from xlnet_tf.model.kernels import fused
@@ -21,7 +23,8 @@ def check_kernel(name, known=tuple(KERNELS), model=None):
 
     Args:
         name: str.
-        known: tuple of str, the accepted names. Default: all kernels.
+        known: tuple of str, the accepted names besides "auto". Default: all
+            kernels.
         model: str, class of the model that has these kernels, for the error
             message. Default None.
 
@@ -57,7 +60,7 @@ def find_kernel(name):
 
 
 def heads_at_a_time(name, query_shape, num_tokens, num_keys, dtype):
-    """Number of heads of an example whose scores are in memory at once.
+    """Number of an example's heads whose scores are in memory at once.
 
     Args:
         name: str, name of a kernel, or "auto".
@@ -66,8 +69,8 @@ def heads_at_a_time(name, query_shape, num_tokens, num_keys, dtype):
         dtype: str, type of the query.
 
     Returns:
-        int, 0 for `fused`. None if the scores of all heads of all examples are
-        in memory at once.
+        int, 0 for `fused`, which keeps no scores in memory. None if the scores
+        of all heads of all examples are in memory at once.
     """
     kernel = find_kernel(name)
     if kernel is plain.attend:

@@ -14,15 +14,15 @@ class AttentionInputs(NamedTuple):
     Attributes:
         query: float tensor of shape [B, N, Q, H].
         content_bias, position_bias, segment_bias: float tensors of shape
-            [N, H]: u, v and b.
+            [N, H], the biases u, v and b.
         segment_direction: float tensor of shape [N, H], the encoding of a
             different segment minus the encoding of the same segment. The
             difference is enough, because a constant added to all scores of a
             row does not change the row's softmax.
         key, value: float tensors of shape [B, N, K, H].
         position: float tensor of shape [1 or 2, N, R, H], the projected
-            distances of a text read forwards. If any example is reversed, the
-            second entry has the distances of a text read backwards.
+            distances. Entry 0 is for texts that are read forwards. If any
+            example is reversed, entry 1 is for texts that are read backwards.
     """
 
     query: Any
@@ -38,9 +38,9 @@ class AttentionInputs(NamedTuple):
 class AttentionRules(NamedTuple):
     """Inputs of attention without gradients, for one forward pass.
 
-    All layers share the inputs except `dropout` and `seed`. A kernel may
-    broadcast the tensors to [..., Q, K], or slice them, for the heads that it
-    computes at once.
+    All layers share these inputs, except `dropout` and `seed`. A kernel may
+    broadcast the tensors to [..., Q, K], or slice them, for the heads that the
+    kernel computes at once.
 
     Attributes:
         mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None if
@@ -57,12 +57,12 @@ class AttentionRules(NamedTuple):
             rows of the query stream, or "query" for the P rows alone.
         first_half_length: int, length of a prefix whose content rows and
             targets cannot attend to the tokens after the prefix. The mask hides
-            these tokens too, so a kernel may ignore the length. Default 0:
-            there is no such prefix.
-        num_tokens: int or scalar tensor, T. The kernel sets it.
+            these tokens from the prefix, so a kernel may ignore the length.
+            Default 0: there is no such prefix.
+        num_tokens: int or scalar tensor, T. The kernel sets this field.
         mask_rows: uint32 tensor of shape [..., Q, 1], the hashes of the dropout
-            mask's rows, see `hash_rows`. The kernel sets it. Default None, for
-            no dropout.
+            mask's rows, see `hash_rows`. The kernel sets this field. None
+            (default) for no dropout.
         keep: bool tensor of shape [..., Q, K], the dropout mask, True = kept.
             The kernel draws the mask for the heads that it computes at once.
             Default None.

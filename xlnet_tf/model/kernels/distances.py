@@ -4,8 +4,8 @@ The reduced table gives the same scores in less time. Negative distances follow
 from positive distances by symmetry, unused distances are left out, and each
 block of tokens gets only the distances from its tokens to the keys.
 
-Shapes: T tokens, K = M + T keys, R = K + T distances, H head dim, S tokens of a
-block.
+Shapes: T tokens, K = M + T keys, R = K + T distances (rows of the table R),
+D model dim, H head dim, S tokens of a block.
 """
 
 import functools
@@ -26,12 +26,12 @@ class EncodedDistances(NamedTuple):
 
     Attributes:
         encoding: float tensor. Its shape is [1 or 2, K + T - U, D] with
-            U = `num_unneeded`. The first entry is R of a text read forwards. If
-            any example is reversed, the second entry is R of a text read
+            U = `num_unneeded`. Entry 0 is R for texts that are read forwards.
+            If any example is reversed, entry 1 is R for texts that are read
             backwards.
             Without dropout the shape may be [K, D], with only the distances
-            from K - 1 to 0. Negative distances then follow from
-            sin(-d) = -sin(d) and cos(-d) = cos(d).
+            from K - 1 to 0. The encodings of negative distances then follow
+            from sin(-d) = -sin(d) and cos(-d) = cos(d).
         num_unneeded: int, number of rows that are left out at the end of R
             because no token attends to keys at these distances.
     """
@@ -50,7 +50,7 @@ def encode_distances(
     has_reversed=False,
     first_half_length=0,
 ):
-    """Encode the distances of a forward pass.
+    """Make the EncodedDistances of a forward pass.
 
     If `can_mirror_distances` is True and there is no dropout, only non-negative
     distances are encoded, which halves the work. With dropout the encoding of
@@ -147,7 +147,7 @@ def make_position_blocks(position, num_tokens, num_keys, size=None):
 
 
 def sum_position_blocks(gradient, num_tokens):
-    """Compute the gradient of `make_position_blocks`, a sum over blocks.
+    """Sum the blocks' gradients: the gradient of `make_position_blocks`.
 
     Args:
         gradient: tensor of shape [..., T / S, K + S, H], the gradient of the
@@ -155,7 +155,7 @@ def sum_position_blocks(gradient, num_tokens):
         num_tokens: int or scalar tensor, T.
 
     Returns:
-        tensor of shape [..., K + T, H].
+        tensor of shape [..., K + T, H], the gradient of `position`.
     """
     size = _block_size(num_tokens)
     if size is None:

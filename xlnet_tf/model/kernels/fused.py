@@ -27,7 +27,7 @@ COMPILE_FOR = None
 
 
 def attend(inputs, rules):
-    """Softmax of content, position and segment scores, times the values.
+    """Softmax of content plus position plus segment scores, times the values.
 
     Args:
         inputs: AttentionInputs.
@@ -81,7 +81,7 @@ def _kernel():
 
 
 def why_unsupported(query_shape, num_tokens, num_keys, dtype):
-    """Return why the kernel cannot compute a call, str, or None if it can.
+    """Return the reason (str) why the kernel cannot compute a call, or None.
 
     Args:
         query_shape: tuple of ints, (B, N, Q, H).

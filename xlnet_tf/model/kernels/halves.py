@@ -79,7 +79,7 @@ class Part(NamedTuple):
         return cut(position, self.target_distances)
 
     def distance_gradients(self, blocks, position, num_distances):
-        """Compute the gradients of the projected distances.
+        """Compute the part's terms of the projected distances' gradient.
 
         Args:
             blocks, position: float tensors, the gradients of the two results of
@@ -87,8 +87,8 @@ class Part(NamedTuple):
             num_distances: int or scalar tensor, R.
 
         Returns:
-            list of float tensors of shape [1 or 2, N, R, H]. Their sum is the
-            gradient.
+            list of float tensors of shape [1 or 2, N, R, H]. The sum of the
+            terms of all parts is the gradient.
         """
         gradients = []
         if self.rules.target_positions is not None:

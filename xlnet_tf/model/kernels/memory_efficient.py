@@ -1,8 +1,8 @@
 """Attention that keeps one tensor of scores for its hand-written gradient.
 
 The scores of all rows and keys, [B, N, Q, K], are the model's largest tensors.
-Most of the work outside matrix products is on scores. Three measures reduce
-the cost of the scores:
+Most of the work outside matrix products is done on these scores. Three measures
+reduce the cost of the scores:
 
 - Only exp(scores - max) is kept for the backward pass, with the dropout mask in
   the sign bit. The backward pass needs no matrix product to compute the
@@ -47,7 +47,7 @@ _MAX_SCORES_OF_A_GROUP = 2**24
 
 
 def attend(inputs, rules):
-    """Softmax of content, position and segment scores, times the values.
+    """Softmax of content plus position plus segment scores, times the values.
 
     Args:
         inputs: AttentionInputs.
@@ -114,7 +114,7 @@ def attend(inputs, rules):
 
 
 class _PartOfCall:
-    """Attention of one Part of the rows, and tensors for the gradient.
+    """Attention of one Part of the rows, and the tensors for its gradient.
 
     Args:
         part: Part.
@@ -154,7 +154,7 @@ class _PartOfCall:
         )
 
     def gradients(self, upstream):
-        """Compute the gradients of the part's inputs, HeadInputs.
+        """Compute the gradients of the part's inputs, as HeadInputs.
 
         Args:
             upstream: float tensor of shape [B, N, Q, H], the gradient of the
@@ -188,7 +188,7 @@ def _sum_distances(parts, gradients, num_distances):
 
 
 def _with_heads(rules):
-    """Add an axis of heads to the masks and positions: [B or 1, 1, ...]."""
+    """Add an axis of heads to masks and target positions: [B or 1, 1, ...]."""
 
     def with_heads(tensor):
         return None if tensor is None else ops.expand_dims(tensor, 1)
@@ -201,7 +201,7 @@ def _with_heads(rules):
 
 
 def heads_at_a_time(batch_size, num_heads, num_rows, num_keys):
-    """Number of heads of an example that are computed at once.
+    """Number of an example's heads that are computed at once.
 
     Args:
         batch_size, num_heads, num_rows, num_keys: ints, B, N, Q and K.
@@ -222,7 +222,7 @@ def heads_at_a_time(batch_size, num_heads, num_rows, num_keys):
 
 
 def _group_size(query, key):
-    """Return `heads_at_a_time` for two tensors, or None for unknown sizes."""
+    """Compute `heads_at_a_time` of query and key; None for unknown sizes."""
     batch_size, num_heads, num_rows, _ = sizes_of(query)
     sizes = (batch_size, num_heads, num_rows, sizes_of(key)[2])
     if not all(isinstance(size, int) for size in sizes):
@@ -259,7 +259,7 @@ def _forward(inputs, rules, group):
 
 
 def _backward(inputs, rules, group, outputs, saved, upstream):
-    """Compute the gradients of all inputs, HeadInputs."""
+    """Compute the gradients of all inputs, as HeadInputs."""
     factor, last = saved
     # The gradient of a softmax subtracts this weighted mean from each row.
     mean = ops.sum(
@@ -306,13 +306,13 @@ def _over_groups(step, inputs, rows, rules, group):
             tuple have an axis G in place of the axes B and N.
         inputs: HeadInputs of all heads. The distances have the shape
             [1 or 2, N, ...].
-        rows: list of other tensors of shape [B, N, ...], the second argument of
-            `step`.
+        rows: list of other tensors of shape [B, N, ...]. `step` gets their
+            slices for G heads as its second argument.
         rules: AttentionRules.
         group: int, G.
 
     Returns:
-        list of tensors of shape [B, N, ...].
+        list of tensors of shape [B, N, ...], the joined results of `step`.
     """
     batch_size, num_heads = sizes_of(inputs.content_query)[:2]
     groups = num_heads // group
@@ -370,7 +370,7 @@ def _rules_of_group(rules, example, key, mask_rows):
 
 
 def _with_keep(key, rules):
-    """Draw the dropout mask `keep` of AttentionRules from their `mask_rows`."""
+    """Return the rules with a dropout mask `keep`, drawn from `mask_rows`."""
     if rules.mask_rows is None:
         return rules
     num_keys = sizes_of(key)[-2]

@@ -19,7 +19,7 @@ from xlnet_tf.model.sizes import sizes_of
 
 
 def attend(inputs, rules):
-    """Softmax of content, position and segment scores, times the values.
+    """Softmax of content plus position plus segment scores, times the values.
 
     Args:
         inputs: AttentionInputs.
@@ -70,7 +70,7 @@ def attention_weights(inputs, rules):
 
 
 def masked_softmax(scores, mask):
-    """Compute the softmax over the keys that a row may attend to.
+    """Compute each row's softmax over the keys that the row may attend to.
 
     Args:
         scores: float tensor of shape [..., Q, K].
@@ -112,9 +112,9 @@ def _row_positions(num_tokens, rules):
 
 
 def _relative_shift(scores, num_keys, rules):
-    """Re-index scores from distance, [B, N, Q, R], to key, [B, N, Q, K].
+    """Re-index scores by distance [B, N, Q, R] as scores by key [B, N, Q, K].
 
-    Row r of R encodes the distance K - r. The row of token t is at position
+    Row r of the table R encodes the distance K - r. Token t is at position
     M + t of the keys. Its distance to key k is M + t - k, and the score for
     this distance is in column T - t + k.
     """

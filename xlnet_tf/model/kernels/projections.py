@@ -8,10 +8,10 @@ from keras import ops
 
 
 def project_keys(projection, keys, memory=None):
-    """Project the keys: memory, without a gradient, and the tokens after it.
+    """Project all keys: the memory (without gradient) and the tokens after it.
 
-    Memory and tokens are projected by separate products. A single product of
-    all keys would also compute the gradient of the memory.
+    Memory and tokens are projected by separate products, because a single
+    product of all keys would compute the gradient of the memory, too.
 
     Args:
         projection: AdaptableEinsumDense from D to N heads of length H.
@@ -56,8 +56,8 @@ def project_distances(projection, distances, num_tokens, has_reversed=False):
             False.
 
     Returns:
-        float tensor of shape [1 or 2, N, K + T, H]. The rows that are left out
-        of `distances.encoding` (`num_unneeded`) are 0.
+        float tensor of shape [1 or 2, N, K + T, H]. The rows that
+        `distances.encoding` leaves out (the last `num_unneeded` rows) are 0.
     """
     encoding = distances.encoding
     if len(encoding.shape) == 3:
@@ -96,9 +96,9 @@ def mirror_distances(even, odd, num_tokens):
         num_tokens: int or scalar tensor, T, at most K.
 
     Returns:
-        tensor of shape [..., K + T, X], indexed by distance like R. It is
-        even + odd for non-negative distances and even - odd for negative
-        distances. Row 0, for the distance K, is never used; it is a copy of
+        tensor of shape [..., K + T, X], indexed by distance like R. Its rows
+        are even + odd for non-negative distances and even - odd for negative
+        distances. Row 0, for the distance K, is never used and is a copy of
         row 1.
     """
     past = even + odd

@@ -89,10 +89,10 @@ def relative_shift_targets(scores, target_positions, num_keys, num_tokens):
 def relative_shift_targets_transpose(
     scores, target_positions, num_tokens, num_distances
 ):
-    """Re-index target scores from key to distance: the gradient of the shift.
+    """Compute the gradient of `relative_shift_targets`, indexed by distance.
 
     Args:
-        scores: tensor of shape [..., P, K].
+        scores: tensor of shape [..., P, K], the gradient of the scores by key.
         target_positions: int32 tensor of shape [..., P], values in [0, T).
         num_tokens, num_distances: ints or scalar tensors, T and R.
 

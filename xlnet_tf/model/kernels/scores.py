@@ -155,8 +155,8 @@ def attend_heads(weights, largest, value, rules):
 
     Returns:
         (attended values of shape [..., Q, H], factor of shape [..., Q]). The
-        factor turns the kept weights of a row into probabilities. Its type is
-        `score_dtype`.
+        kept weights of a row, times the row's factor, are probabilities. The
+        factor has the type `score_dtype`.
     """
     kept = _kept(weights, rules)
     total = ops.sum(kept, axis=-1)
@@ -192,14 +192,14 @@ def _kept(weights, rules, zero=0):
 
 
 def attention_gradient(inputs, rules, weights, factor, mean, upstream):
-    """Compute the gradients of all inputs of some heads.
+    """Compute the gradients of all inputs for some heads.
 
     Args:
         inputs: HeadInputs.
         rules: AttentionRules.
         weights: tensor of shape [..., Q, K], result of `signed_weights`.
         factor: tensor of shape [..., Q], result of `attend_heads`.
-        mean: tensor of shape [..., Q], the sum of upstream * output over H.
+        mean: tensor of shape [..., Q], sum of upstream * output over axis H.
         upstream: float tensor of shape [..., Q, H], the gradient of the
             attended values.
 
@@ -245,7 +245,7 @@ def attention_gradient(inputs, rules, weights, factor, mean, upstream):
 
 
 def _position_gradients(score_gradient, inputs, rules):
-    """Compute the gradients of the three inputs of the position scores."""
+    """Compute gradients of `position_query`, `position_blocks`, `position`."""
     token_gradient, target_gradient = _split_rows(score_gradient, inputs, rules)
     tokens, targets = _split_rows(inputs.position_query, inputs, rules)
     query, blocks = _backward_product(
@@ -274,7 +274,7 @@ def _position_gradients(score_gradient, inputs, rules):
 
 
 def _backward_product(gradient, rows, distances, by_distance, shifts=None):
-    """Compute the gradients of the two factors of shifted position scores.
+    """Compute the gradients of both factors of the position scores.
 
     Args:
         gradient: tensor of shape [..., S, K], the gradient of the shifted
@@ -316,7 +316,7 @@ def _examples_as_rows(tensor):
 
 
 def _split_rows(rows, inputs, rules):
-    """Split rows [..., Q, X] into content rows in blocks, and target rows.
+    """Split rows [..., Q, X] into blocks of content rows, and target rows.
 
     Returns:
         (tokens [..., T / S, S, X], targets [..., P, X] or None).

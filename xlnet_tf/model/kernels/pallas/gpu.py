@@ -1,16 +1,16 @@
-"""Fused attention on a GPU, by Triton; scores by key are not stored.
+"""Fused attention on a GPU, by Triton, without storing the scores by key.
 
 For each row the forward kernel keeps one number, the logarithm of the sum of
 the row's weights. The gradient kernels recompute the scores. XLA computes the
 scores by distance as ordinary matrix products. The kernels read these scores at
 addresses that include the relative shift.
 
-Content rows and targets are computed by separate calls, because targets may be
-anywhere in the segment.
+Content rows and targets are computed by separate calls, because the positions
+of targets, unlike the positions of content rows, need not be consecutive.
 
 Shapes: B batch, T tokens, K keys, P targets, Q rows, N heads, H head dim,
 R = K + T distances. The content rows form J = T / S blocks of S rows. A block
-has W = K + S distances. A tile has X rows and Y keys.
+has W = K + S distances. A kernel computes tiles of X rows and Y keys.
 """
 
 import functools
@@ -60,9 +60,11 @@ class _Rows(NamedTuple):
         position_query: [B, Q, N, H], the scaled sum of the query and the
             position bias.
         difference: float32 [B, N, Q], see `segment_difference`.
-        hashes: uint32 [B, N, Q], or [1, 1, Q] without dropout.
+        hashes: uint32 [B, N, Q], hashes of the dropout mask's rows; or
+            [1, 1, Q] without dropout.
         visible, other: uint32 [B or 1, K / 32, Q], a bit for each key, see
-            `gpu_kernels.Inputs`; or [1, 1, Q] without a mask or segments.
+            `gpu_kernels.Inputs`. The shape is [1, 1, Q] without a mask
+            (`visible`) or without segments (`other`).
     """
 
     query: Any
@@ -97,7 +99,7 @@ class _Rows(NamedTuple):
 
 
 def why_unsupported(query_shape, num_tokens, num_keys, dtype):
-    """Return why the kernels cannot compute a call, str, or None if they can.
+    """Return the reason (str) why the kernels cannot compute a call, or None.
 
     Args:
         query_shape: tuple of ints, (B, N, Q, H).
@@ -136,7 +138,7 @@ def _capability():
 
 
 def attend(inputs, rules, interpret=False):
-    """Softmax of content, position and segment scores, times the values.
+    """Softmax of content plus position plus segment scores, times the values.
 
     Args:
         inputs: AttentionInputs.
@@ -286,7 +288,7 @@ def _targets(rows, key, value, position, rules, interpret):
 
 
 def _by_example(distances, rules):
-    """Select each example's distances, [1 or 2, N, J, W, H], by its direction.
+    """Select the distances, [1 or 2, N, J, W, H], by each example's direction.
 
     Returns:
         [B, N, J, W, H], or [N, J, W, H] if no example is reversed.
@@ -305,7 +307,7 @@ def _by_example(distances, rules):
 def _attended(sizes):
     """Make the function that computes attended values, for calls with `sizes`.
 
-    The first six arguments of the function have gradients:
+    The function has these arguments. The first six have gradients:
         query: [B, Q, N, H], the scaled sum of the query and the content bias.
         difference: float32 [B, N, Q], see `segment_difference`.
         key, value: [B, K, N, H].
@@ -459,7 +461,7 @@ def _tile(size):
 
 
 class _Specs:
-    """Block specs of the operands, for a grid of tiles, heads and examples.
+    """BlockSpecs of the operands, for a grid of tiles, heads and examples.
 
     Args:
         sizes: Sizes.
@@ -488,7 +490,7 @@ class _Specs:
             )
 
     def inputs(self, inputs):
-        """Return the specs of all Inputs, list of pl.BlockSpec."""
+        """Return the specs of all fields of Inputs, list of pl.BlockSpec."""
         return [
             self.rows(inputs.query),
             self.numbers(inputs.difference),
@@ -518,7 +520,7 @@ class _Specs:
         return _spec(tensor, _HEAD, self._blocks, _EXAMPLE, _WHOLE)
 
     def starts(self, tensor):
-        """Return the spec of the addresses for key 0, [B or 1, Q]."""
+        """Return the spec of `starts`, the addresses for key 0, [B or 1, Q]."""
         return _spec(tensor, _EXAMPLE, self._rows)
 
     def words(self, tensor):

@@ -1,18 +1,19 @@
 """Pallas kernels of attention for a GPU: a forward and two gradient kernels.
 
-A program of the forward kernel computes some rows of a head and loops over
-tiles of keys. A program of the first gradient kernel computes the gradients of
-some keys and values. It loops over tiles of rows and writes the gradient of the
-scores. The second gradient kernel computes the gradient of the queries from the
-gradient of the scores. No two programs add to the same sum, so results do not
-depend on the programs' order.
+Many programs of a kernel run in parallel. A program of the forward kernel
+computes some rows of a head and loops over tiles of keys. A program of the
+first gradient kernel computes the gradients of some keys and values. It loops
+over tiles of rows and writes the gradient of the scores. The second gradient
+kernel computes the gradient of the queries from the gradient of the scores. No
+two programs add to the same sum, so results do not depend on the programs'
+order.
 
 `plain.py` has the equations. The kernels read the scores by distance from
 memory. The relative shift takes no time, because it is part of the address: a
 row's score for key k is at the address `start + k`.
 
 Shapes: Q rows, K keys, H head dim. A tile has X rows and Y keys. The rows form
-J blocks. F is the number of scores by distance of all rows of a block.
+J blocks. The rows of a block have F scores by distance in all.
 """
 
 from typing import Any
@@ -38,7 +39,7 @@ class Sizes(NamedTuple):
     Attributes:
         num_rows, num_keys, head_dim: ints, Q, K and H.
         rows_of_block: int, number of rows whose scores by distance are
-            contiguous.
+            contiguous in memory.
         unused_distances: int, number of distances of a row that belong to no
             key.
         early_rows, early_keys: ints. The first `early_rows` rows attend only to
@@ -66,7 +67,7 @@ class Sizes(NamedTuple):
 
     @property
     def width(self):
-        """Number of scores by distance of a row, int."""
+        """Number of a row's scores by distance, int."""
         return self.num_keys + self.unused_distances
 
     @property
@@ -110,9 +111,9 @@ def forward_kernel(*references, sizes):
     """Compute the attended values of X rows.
 
     Args:
-        *references: the fields of `Inputs`, then the results: `output` [X, H],
-            the attended values, and `log_sum`, float32 [X], the logarithm to
-            base 2 of the sum of a row's weights.
+        *references: the fields of `Inputs`, then two results: `output` ([X, H],
+            the attended values) and `log_sum` (float32 [X], the logarithm to
+            base 2 of the sum of a row's weights).
         sizes: Sizes.
     """
     *references, output, log_sum = references
@@ -162,17 +163,18 @@ def forward_kernel(*references, sizes):
 
 
 def key_gradients_kernel(*references, sizes):
-    """Compute the gradients of Y keys and values, and of all rows' scores.
+    """Compute the gradients of Y keys, of their values and of all their scores.
 
     Args:
         *references: the fields of `Inputs`, then three inputs for each row,
-            then the results. The inputs are `upstream` [Q, H], the gradient of
-            the attended values; `log_sum`, float32 [Q], the forward kernel's
-            result plus log2(1 - dropout); and `mean`, float32 [Q], the sum of
+            then three results. The input `upstream` [Q, H] is the gradient of
+            the attended values. `log_sum` (float32 [Q]) is the forward kernel's
+            result plus log2(1 - dropout). `mean` (float32 [Q]) is the sum of
             upstream * output, times 1 - dropout. The results are `key_gradient`
-            and `value_gradient` [Y, H], and `score_gradient` [J, F]. At first
-            `score_gradient` holds the scores by distance. The kernel replaces
-            each score by its gradient, which is 0 at distances without a key.
+            [Y, H], `value_gradient` [Y, H] and `score_gradient` [J, F]. At
+            first `score_gradient` holds the scores by distance. The kernel
+            replaces each score by its gradient, which is 0 at distances without
+            a key.
         sizes: Sizes.
     """
     inputs = Inputs(*references[:9])
@@ -219,7 +221,7 @@ def key_gradients_kernel(*references, sizes):
 
 
 def _clear(score_gradient, starts, first_key, begin, sizes):
-    """Zero score gradients of tiles before `begin` and unused distances."""
+    """Clear score gradients of tiles before `begin` and of unused distances."""
     shape = (sizes.tile_rows, sizes.tile_keys)
     zeros = jnp.zeros(shape, score_gradient.dtype)
 
@@ -258,7 +260,7 @@ def query_gradients_kernel(
     *,
     sizes,
 ):
-    """Compute the gradients of the queries of X rows.
+    """Compute the gradients of X rows' queries and segment differences.
 
     Args:
         key, starts, other: references, see `Inputs`.
@@ -303,14 +305,14 @@ def _rows(index, sizes):
 
 
 def _block(rows, sizes):
-    """Return the index of the block of rows that contains a tile."""
+    """Return the index of the block that contains a tile's rows."""
     # `rows.start` has 64 bits if JAX's 64-bit mode is on.
     first = jnp.asarray(rows.start, jnp.int32)
     return lax.div(first, jnp.int32(sizes.rows_of_block))
 
 
 def _num_tiles(index, sizes):
-    """Number of tiles of keys that the rows of a program may attend to."""
+    """Number of tiles of keys to which a program's rows may attend."""
     count = sizes.num_keys // sizes.tile_keys
     if not sizes.early_rows:
         return count

@@ -33,7 +33,7 @@ _VMEM_BYTES = 96 * 2**20
 
 
 def why_unsupported(query_shape, num_tokens, num_keys, dtype):
-    """Return why the kernel cannot compute a call, str, or None if it can.
+    """Return the reason (str) why the kernel cannot compute a call, or None.
 
     Args:
         query_shape: tuple of ints, (B, N, Q, H).
@@ -62,7 +62,7 @@ def why_unsupported(query_shape, num_tokens, num_keys, dtype):
 
 
 def attend(inputs, rules, interpret=False):
-    """Softmax of content, position and segment scores, times the values.
+    """Softmax of content plus position plus segment scores, times the values.
 
     Args:
         inputs: AttentionInputs.
@@ -118,7 +118,7 @@ def _sizes(query, key, position, rules, interpret):
 
 
 def _where(rules, sizes):
-    """Return the integer inputs except the codes, dict of int32 or None."""
+    """Return a dict of names of integer inputs (except `codes`) to tensors."""
 
     def int32(tensor):
         return None if tensor is None else ops.cast(tensor, "int32")
@@ -175,10 +175,10 @@ def _in_jax(query, vectors, key, value, position, codes, where, sizes):
         vectors: float32 [4, N * H], the biases u, v and b, and the scaled
             difference of the segment encodings.
         key, value: [B, K, N * H].
-        position: [1 or 2, R, N * H], the projected distances, from K downwards.
+        position: [1 or 2, R, N * H], the projected distances, from K down.
         codes: int8 [B, Q, K], sums of VISIBLE and OTHER_SEGMENT.
-        where: dict of int32 tensors: `target_positions` [B, P] or None,
-            `is_reversed` [B] or None, `seed` [2] or None.
+        where: dict of int32 tensors: `target_positions` [B, P], `is_reversed`
+            [B] and `seed` [2]. Each tensor may be None.
         sizes: Sizes.
 
     Returns:
@@ -243,7 +243,7 @@ def _attended(sizes):
 
 
 def _specs(sizes, is_backward):
-    """Return the block specs of the operands and results, dict."""
+    """Return a dict of names of operands and results to their BlockSpecs."""
 
     def at(place):
         # The batch is the inner loop of the backward kernel, which sums

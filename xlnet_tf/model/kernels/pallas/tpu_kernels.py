@@ -34,8 +34,8 @@ class Sizes(NamedTuple):
         num_tokens, num_targets, num_keys, num_heads, head_dim: ints, T, P, K,
             N and H.
         num_content: int, number of content rows, T or 0.
-        num_directions: int, 2 if the text of some sequences of the batch may be
-            reversed, else 1.
+        num_directions: int, 2 if some examples of the batch may be reversed,
+            else 1.
         dropout: float, dropout rate of the probabilities.
         dtype: float32 or bfloat16, type of the rows, keys and values.
         interpret: bool, whether to compute without a TPU.
@@ -66,7 +66,7 @@ class Sizes(NamedTuple):
 
     @property
     def early_keys(self):
-        """Number of keys before the last half of the tokens, or None.
+        """Number of keys before the second half of the tokens, or None.
 
         In the released code's permutations, rows of the first half attend only
         to these keys. The result is None if half the number of tokens is not a
@@ -77,16 +77,18 @@ class Sizes(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """References to both kernels' inputs for one example and pair of heads.
+    """References to both kernels' inputs for a pair of heads of one example.
 
     Attributes:
-        early: int32 [B, T / 128], a number for each block of 128 rows, 1 = the
-            rows attend only to the first `Sizes.early_keys` keys.
+        early: int32 [B, T / 128], 1 or 0 for each block of 128 rows. 1 = the
+            block's rows attend only to the first `Sizes.early_keys` keys.
         seed: int32 [2], seed of the dropout mask.
         directions: int32 [B], index of an example's direction in `position`.
         query: [1, Q, 128].
         key, value: [1, K, 128].
-        position: [1, R, 128], or [1 or 2, R, 128] in the backward kernel.
+        position: [1, R, 128], the projected distances in the direction of the
+            example. In the backward kernel [1 or 2, R, 128], the projected
+            distances in all directions.
         vectors: float32 [8, 128], the biases u, v and b, the scaled difference
             of the segment encodings, and rows of zeros.
         codes: int8 [1, Q, K], sums of VISIBLE and OTHER_SEGMENT.
@@ -136,11 +138,11 @@ class Weights(NamedTuple):
 
     Attributes:
         content_query, position_query: [rows, 128] in the type of the inputs,
-            the scaled sums of the query and a bias.
+            the scaled sums of the query and the bias u or v.
         segment_query: float32 [rows, 128], the query plus the segment bias.
         is_other: bool [rows, keys], True = different segments.
         exponentials: float32 [rows, keys], exp(score - largest score).
-        factor: float32 [rows, 1], turns `exponentials` into probabilities.
+        factor: float32 [rows, 1]. The probabilities are exponentials * factor.
         keep: bool [rows, keys], the dropout mask, True = kept; or None.
     """
 
@@ -182,13 +184,13 @@ _NUM_INPUTS = len(Inputs._fields)
 
 
 def forward_kernel(*refs, sizes):
-    """Compute the attended values of a pair of heads of an example.
+    """Compute the attended values for a pair of heads of one example.
 
     If `heads_together` is not 2, a group of this many heads replaces the pair.
 
     Args:
-        *refs: references: the fields of Inputs, the output, and the transposed
-            key and position.
+        *refs: references to the fields of Inputs, to the output, and to scratch
+            memory for the transposed key and position.
         sizes: Sizes.
     """
     inputs = Inputs(*refs[:_NUM_INPUTS])
@@ -218,13 +220,13 @@ def forward_kernel(*refs, sizes):
 
 
 def backward_kernel(*refs, sizes):
-    """Compute the gradients of a pair of heads of an example.
+    """Compute the gradients for a pair of heads of one example.
 
     The gradients of the distances and the vectors are sums over all examples.
 
     Args:
-        *refs: references: the fields of Inputs, the gradient of the output, and
-            the fields of Gradients.
+        *refs: references to the fields of Inputs, to the gradient of the
+            output, and to the fields of Gradients.
         sizes: Sizes.
     """
     inputs, upstream = Inputs(*refs[:_NUM_INPUTS]), refs[_NUM_INPUTS]
@@ -266,7 +268,11 @@ def backward_kernel(*refs, sizes):
 
 
 def _add_values(block, weights, upstream_ref, out, sizes):
-    """Add the gradient of the values; return the scores' float32 gradient."""
+    """Add the block's gradient of the values to the sum for all blocks.
+
+    Returns:
+        float32 [rows, keys], the gradient of the block's scores.
+    """
     keys = slice(0, block.num_keys)
     upstream = upstream_ref[0, block.rows, :]
     upstream = jnp.where(block.in_head, upstream, jnp.zeros_like(upstream))
@@ -283,7 +289,11 @@ def _add_values(block, weights, upstream_ref, out, sizes):
 
 
 def _add_queries(block, weights, of_scores, direction, inputs, out, sizes):
-    """Add the gradients that are computed from the gradient of the scores."""
+    """Add the block's gradients of keys, distances and vectors to their sums.
+
+    The function computes these gradients from `of_scores`, the gradient of the
+    block's scores. It writes the gradient of the block's queries, too.
+    """
     keys, scale = slice(0, block.num_keys), sizes.head_dim**-0.5
     narrow = of_scores.astype(sizes.dtype)
     out.key_sum[:, keys] += _product(weights.content_query.T, narrow)
@@ -322,7 +332,7 @@ def _write_rows(ref, block, values):
 
 
 def _for_all_blocks(of_block, early_ref, example, sizes):
-    """Call `of_block` for every Block of an example and pair of heads."""
+    """Call `of_block` for every Block of a pair of heads of an example."""
     lane = lax.broadcasted_iota(jnp.int32, (1, LANES), 1)
     for head in range(sizes.heads_together):
         begin = head * sizes.head_dim
@@ -370,7 +380,7 @@ def _for_all_blocks(of_block, early_ref, example, sizes):
 
 
 def _weights_of(block, inputs, columns, distances, keep, sizes):
-    """Compute the softmax of a block.
+    """Compute the Weights of a block.
 
     Args:
         block: Block.
@@ -469,7 +479,7 @@ def _to_keys(by_distance, block, shifts_ref, sizes):
 def _to_distances(by_key, block, shifts_ref, sizes):
     """Re-index scores from key to distance, 0 at distances without a key.
 
-    This is the transpose of `_to_keys`.
+    The function is the transpose of `_to_keys`.
     """
     amount, limit = _shift_of_rows(block, shifts_ref, sizes)
     others = block.distances.size - block.num_keys
@@ -493,7 +503,8 @@ def _shift(rows, amount, limit, to_left):
     """Shift the columns of each row cyclically by the row's own amount.
 
     The function first shifts by whole registers of 128 columns, once for each
-    bit of the amount from 128 up. A gather then shifts by the remainder.
+    bit of the amount whose value is at least 128. A gather then shifts by the
+    remainder.
     """
     count, sign = rows.shape[1] // LANES, 1 if to_left else -1
     registers = [
