@@ -52,7 +52,7 @@ def in_a_line(error):
         error: Exception.
 
     Returns:
-        str, without a full stop.
+        str, without a full stop at the end.
     """
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return _shortened(text)

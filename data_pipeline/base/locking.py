@@ -1,4 +1,4 @@
-"""File locks that store the name of the process that holds them."""
+"""File locks that store the name of the process that holds the lock."""
 
 import contextlib
 import os

@@ -7,8 +7,8 @@ def closest(name, known, least_similarity=0.72):
     """Find the known name that is most similar to an unknown name.
 
     Args:
-        name: str, unknown.
-        known: iterable of str.
+        name: str, the unknown name.
+        known: iterable of str, the known names.
         least_similarity: float from 0 to 1, the smallest similarity of a
             suggestion to `name`. Default 0.72.
 
@@ -27,8 +27,8 @@ def did_you_mean(name, known):
     """Format a suggestion of the closest known name for a sentence's end.
 
     Args:
-        name: str, unknown.
-        known: iterable of str.
+        name: str, the unknown name.
+        known: iterable of str, the known names.
 
     Returns:
         str, such as "; did you mean --steps?", or "" if no name is similar.

@@ -157,7 +157,8 @@ class Batches:
 
     Attributes:
         steps_per_epoch: int, number of full batches of an epoch.
-        evaluation_steps: int, number of batches that have every row once.
+        evaluation_steps: int, number of batches that together contain every row
+            once.
 
     Raises:
         ValueError: there are no rows, or a row is longer than all lengths.
@@ -271,7 +272,7 @@ class Batches:
         return self._lengths[np.searchsorted(self._lengths, longest)]
 
     def _dataset(self, batches, first_row, num_rows, replica_batch):
-        """Make the dataset of batches, given as row indices [steps, B].
+        """Make a dataset from the row indices of batches, int64 [steps, B].
 
         The dataset uses only tensors and ops, so any host can run the dataset.
         The host of a remote TPU could not call a Python function of this

@@ -234,8 +234,8 @@ def unpack(features):
     """Remove the padding from padded sequences.
 
     Args:
-        features: dict of tensors [..., T] with a `padding_mask`, 1 for real
-            tokens. Tensors whose number of axes differs from `padding_mask`'s
+        features: dict of tensors [..., T] with a `padding_mask` (1 for real
+            tokens). Tensors whose number of axes differs from `padding_mask`'s
             are left out of the result.
 
     Returns:

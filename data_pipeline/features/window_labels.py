@@ -138,8 +138,8 @@ def training_windows(windows, contexts, answer_starts, answer_texts):
     Returns:
         features: dict of tensors [N, T] and [N]: the features of the chosen
             windows and `start_positions`.
-        labels: dict of `start_positions` and `end_positions`, int32 [N], and
-            `is_impossible`, float32 [N].
+        labels: dict of `start_positions` (int32 [N]), `end_positions` (int32
+            [N]) and `is_impossible` (float32 [N]).
         weights: float32 [N], 0 for a question whose answer is not at its offset
             in the context or has no piece, else 1. The weight 0 excludes the
             question from the loss.

@@ -205,10 +205,10 @@ def _features(pieces, questions, width, layout):
 def max_context(places):
     """Mark each piece once: in the window with the most context around it.
 
-    A window's context around a piece is the number of context pieces on the
-    left or the right, whichever is smaller, plus 0.01 x the number of context
-    pieces in the window. If several windows have equal values, the piece is
-    marked in the first of these windows.
+    The amount of context around a piece is the number of the window's context
+    pieces on the left or the right, whichever is smaller, plus 0.01 x the
+    number of context pieces in the window. If several windows have equal
+    amounts, the piece is marked in the first of these windows.
 
     Args:
         places: int64 ragged tensor [W, (C)], indices of the windows' context

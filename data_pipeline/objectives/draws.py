@@ -1,7 +1,7 @@
 """Random draws as functions of the seed, the epoch and the record.
 
 Therefore a batch depends only on (seed, step), not on the process that reads
-it.
+the batch.
 
 Shapes: B batch, T tokens of the sequence.
 """

@@ -32,8 +32,8 @@ class MaskedReader(ObjectiveReader):
     replaced by <mask>, 10 % by a random token, and 10 % stay unchanged.
 
     In records with a reused half (see `blocks`), the reused half does not
-    attend to the new half. Otherwise the memory would contain tokens that the
-    next record must predict.
+    attend to the new half. Otherwise the states in memory would depend on
+    tokens that the next record must predict.
 
     Args:
         fraction: float, share of the tokens that are targets. Default 0.15.

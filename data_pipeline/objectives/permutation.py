@@ -177,8 +177,8 @@ def draw_ranks(
 ):
     """Draw the ranks of a factorization order, in a fast way.
 
-    The distribution is the same as for `factorization_rank` with
-    `draw_shuffles`, except that the ranks of a half have no gaps. `draw_ranks`
+    The orders have the same distribution as orders from `draw_shuffles` and
+    `factorization_rank`, but the ranks of a half have no gaps. `draw_ranks`
     takes a third of the time, because only targets, <sep> and <cls> (about one
     token in six) are shuffled. The order of all other tokens has no effect.
 
@@ -405,8 +405,8 @@ def select_targets(token_ids, is_target, num_predict):
         num_predict: int, P.
 
     Returns:
-        tuple of target_positions int32 [B, P], target_ids int32 [B, P] and
-        target_weights float32 [B, P]. Padding is 0 in all three tensors.
+        tuple of target_positions (int32 [B, P]), target_ids (int32 [B, P]) and
+        target_weights (float32 [B, P]). Padding is 0 in all three tensors.
     """
     position = tf.where(is_target)[:, 1]
     count = tf.reduce_sum(tf.cast(is_target, tf.int32), axis=1)

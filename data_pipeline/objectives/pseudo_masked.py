@@ -31,8 +31,8 @@ _IS_BLOCK, _LENGTH, _BEGIN = range(3, 6)
 class PseudoMaskedReader(ObjectiveReader):
     """Reader that draws blocks of tokens, predicted in a random order.
 
-    In every epoch, new blocks are drawn until they contain the requested share
-    of the tokens. With the last block, the targets may exceed this share. 40 %
+    In every epoch, new blocks are drawn until the requested share of the tokens
+    is in blocks. With the last block, the targets may exceed this share. 40 %
     of the blocks have 2 to 6 tokens, and 60 % have a single token. A block that
     overlaps another block or contains a special token is drawn again. 80 % of
     the targets are replaced by <mask>, 10 % by a random token, and 10 % stay
