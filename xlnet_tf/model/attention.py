@@ -149,9 +149,9 @@ class AttentionBiases(keras.layers.Layer):
     """Bias vectors u, v and b of the content, position and segment scores.
 
     The query plus u is multiplied by the keys, the query plus v by the encoded
-    distances, and the query plus b by the segment encodings.
-    If the config's `untie_biases` is True, every layer has its own biases.
-    Otherwise all layers share their biases.
+    distances, and the query plus b by the segment encodings. If the config's
+    `untie_biases` is True, every layer has its own biases. Otherwise all layers
+    share their biases.
 
     Args:
         num_heads: int, N.
@@ -213,8 +213,8 @@ class RelativeAttention(keras.layers.Layer):
         context: AttentionContext.
         seed: int tensor of shape [2], seed of the dropout mask, or None for no
             dropout.
-        memory: float tensor of shape [B, M, D], keys that precede `keys`, or
-            None. No gradient flows to the memory.
+        memory: float tensor of shape [B, M, D], the states of the tokens before
+            `keys`, or None. No gradient flows to the memory.
 
     Returns:
         float tensor of shape [B, Q, D], before dropout and the residual. A row

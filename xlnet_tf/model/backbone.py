@@ -253,7 +253,7 @@ class XLNetBackbone(Backbone):
         )
 
     def _embed(self, token_ids, target_positions):
-        """Embed the tokens, and append the embeddings of targets: [B, T + P, D].
+        """Embed the tokens, and append targets: [B, T + P, D].
 
         A token gets its embedding from the table. Every target gets
         `mask_embedding`, the paper's vector w.

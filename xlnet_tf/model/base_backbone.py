@@ -45,7 +45,7 @@ class Backbone(Preset, BaseModel):
         rematerialize: bool, whether layers are recomputed for the gradient.
         attention_kernel: str, name of the attention kernel.
         num_bias_heads: int, number of heads in the position bias that all
-            layers share.
+            layers share (0 without such a bias).
     """
 
     config_class: Any = None
@@ -204,7 +204,9 @@ class Backbone(Preset, BaseModel):
         return seed_of_replica(self.seed_generator.next())
 
     def run_blocks(self, run, rows, seed, others, keep=None, observed=False):
-        """Run all blocks in order; recompute them if `rematerialize` is True.
+        """Run all blocks in order.
+
+        If `rematerialize` is True, the backward pass computes the blocks again.
 
         Args:
             run: function of (block, seeds of the block, rows, *other inputs of

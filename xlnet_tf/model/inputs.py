@@ -325,8 +325,8 @@ def check_values(features, config, of_tasks):
     Args:
         features: dict of a model's features, or `token_ids` alone.
         config: XLNetConfig or BertConfig.
-        of_tasks: bool, whether to check also features and labels that only
-            tasks read. If False, such features and labels are ignored.
+        of_tasks: bool, whether to check the features and labels that only tasks
+            read. If False, these features and labels are ignored.
 
     Raises:
         ValueError: if a feature is wrong.
@@ -382,9 +382,9 @@ def check_data_set(data, config, of_tasks):
         config, of_tasks: see `check_values`.
 
     Returns:
-        tf.data.Dataset of the same elements. An element with an integer out of
-        range raises InvalidArgumentError. If `data` is a distributed data set,
-        `data` itself.
+        tf.data.Dataset of the elements of `data`. An element with an integer
+        out of range raises InvalidArgumentError. If `data` is a distributed
+        data set, `data` itself.
 
     Raises:
         ValueError: if features have wrong types.

@@ -19,7 +19,7 @@ def next_memory(content_stream, memory, memory_length, reuse_length=0):
     """Make the memory of one layer for the next segment.
 
     Only the first `reuse_length` tokens of a pretraining segment enter the
-    memory, because the next segment begins with the tokens after them.
+    memory, because the next segment begins with the tokens after these tokens.
 
     Args:
         content_stream: float tensor of shape [B, T, D], the layer's input.

@@ -23,7 +23,7 @@ def sizes_of(tensor):
 
 
 def is_zero(size):
-    """Whether a size, an int or a scalar tensor, is known to be 0."""
+    """Whether a size (an int or a scalar tensor) is known to be 0."""
     return isinstance(size, int) and size == 0
 
 

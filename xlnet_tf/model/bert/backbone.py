@@ -40,7 +40,7 @@ class BertBackbone(Backbone):
     Call arguments:
         features: dict. All features except `token_ids` are optional. The
             backbone ignores `target_positions` and `target_mapping`, which are
-            labels of objectives.
+            labels for objectives.
             token_ids: int32 [B, T].
             segment_ids: int32 [B, T]. Default 0. A value of `num_segments` or
                 more means the last segment. XLNet's layouts use such values for

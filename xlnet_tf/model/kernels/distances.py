@@ -155,7 +155,7 @@ def sum_position_blocks(gradient, num_tokens):
         num_tokens: int or scalar tensor, T.
 
     Returns:
-        tensor of shape [..., K + T, H], the gradient of `position`.
+        tensor of shape [..., K + T, H], the gradient of the distances.
     """
     size = _block_size(num_tokens)
     if size is None:

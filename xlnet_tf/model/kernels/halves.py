@@ -33,7 +33,7 @@ _ALL = slice(0, None)
 
 
 class Part(NamedTuple):
-    """Rows whose scores are computed together, with the keys they attend to.
+    """Rows whose scores are computed together, with the keys of these scores.
 
     Attributes:
         rows, keys: slices of the axes Q and K.

@@ -130,7 +130,7 @@ def signed_weights(inputs, rules, largest=None):
         inputs: HeadInputs.
         rules: AttentionRules.
         largest: tensor of shape [..., Q] and type `score_dtype`, the largest
-            score of each row. None (default) to compute it here.
+            score of each row. None (default) to compute these scores here.
 
     Returns:
         (weights of shape [..., Q, K], `largest`), both of type `score_dtype`.

@@ -317,7 +317,7 @@ def _attended(sizes):
         starts: int32 [B or 1, Q], address of a row's score for key 0 among the
             scores by distance of the row's block.
         visible, other: uint32 [B or 1, K / 32, Q], a bit for each key.
-        hashes: uint32 [B or 1, N or 1, Q].
+        hashes: uint32 [B or 1, N or 1, Q], hashes of the dropout mask's rows.
 
     The function returns the attended values, [B, Q, N, H].
     """
@@ -368,7 +368,7 @@ def _attended(sizes):
 
 
 def _scores_by_distance(position_query, distances):
-    """Compute the scores by distance of all blocks, [N, J, B, S * W]."""
+    """Compute all blocks' scores by distance, [N, J, B, S * W]."""
     equation = "njbsh,njwh->njbsw"
     if distances.ndim == 5:
         equation = "njbsh,bnjwh->njbsw"

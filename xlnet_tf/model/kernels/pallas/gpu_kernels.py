@@ -88,7 +88,7 @@ class Inputs(NamedTuple):
         key, value: [K, H].
         by_distance: [F], the scores by distance of a block's rows, or [J, F]
             for all blocks.
-        starts: int32 [Q], address in F of a row's score for key 0.
+        starts: int32 [Q], address of a row's score for key 0 among F scores.
         visible: uint32 [K / 32, Q], a bit for each key, 1 = the row may attend
             to the key.
         other: uint32 [K / 32, Q], a bit for each key, 1 = the key is in another

@@ -175,7 +175,7 @@ def _in_jax(query, vectors, key, value, position, codes, where, sizes):
         vectors: float32 [4, N * H], the biases u, v and b, and the scaled
             difference of the segment encodings.
         key, value: [B, K, N * H].
-        position: [1 or 2, R, N * H], the projected distances, from K down.
+        position: [1 or 2, R, N * H], the projected distances from K down.
         codes: int8 [B, Q, K], sums of VISIBLE and OTHER_SEGMENT.
         where: dict of int32 tensors: `target_positions` [B, P], `is_reversed`
             [B] and `seed` [2]. Each tensor may be None.

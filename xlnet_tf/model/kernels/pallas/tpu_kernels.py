@@ -134,7 +134,7 @@ class Block(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Softmax of a Block before the division, and tensors for its gradient.
+    """Undivided softmax weights of a Block, and tensors for the gradient.
 
     Attributes:
         content_query, position_query: [rows, 128] in the type of the inputs,
@@ -159,8 +159,8 @@ class Gradients(NamedTuple):
     """References to the backward kernel's results and scratch memory.
 
     Attributes:
-        query, key, value, position, vectors: gradients of the inputs with the
-            same names.
+        query, key, value, position, vectors: gradients of the inputs with
+            these names.
         columns, values: [128, K], the transposed key and value.
         distances: [1 or 2, 128, R], the transposed `position`.
         key_sum, value_sum, distance_sum: float32, sums of gradients, with the
