@@ -6,11 +6,11 @@
 
 The program hides spans of tokens in the sentences of a text. The text is plain,
 or divided into tokens as in WikiText. The program writes two tables to
-OUTPUT/results.md. The first table has the perplexity of the hidden tokens if
-they are predicted independently, and if they are predicted one after the other.
-For each order of prediction, this table also has the gain over independent
-prediction in bits per token, with the standard error over the sentences. The
-second table has the share of hidden tokens that are filled in right.
+OUTPUT/results.md. The first table compares independent prediction of the hidden
+tokens with prediction in several orders. Each row has the perplexity and the
+gain over independent prediction in bits per token, with the standard error over
+the sentences. The second table has the share of hidden tokens that the model
+fills in correctly.
 """
 
 import argparse
@@ -61,11 +61,12 @@ def read_sentences(path):
 
 
 def choose(tokenizer, lines, count, seed):
-    """Choose sentences, and the spans of tokens to hide in each sentence.
+    """Choose random sentences, and spans of tokens to hide in each sentence.
 
     Returns:
-        (list of str, the sentences; list of lists of (begin, end), the spans in
-        characters; list of lists of lists of int, the hidden tokens).
+        (sentences, spans, hidden): list of str; for each sentence, a list of
+        (begin, end) in characters; for each sentence, a list of the spans'
+        token ids.
     """
     draw = random.Random(seed)
     lines = list(dict.fromkeys(line.strip() for line in lines))
@@ -127,7 +128,7 @@ def scores(model, texts, spans, seed):
 
 
 def fillings(model, texts, spans, hidden):
-    """Make the lines of the table of tokens that are filled in right."""
+    """Make the lines of the table of correctly filled tokens."""
 
     def blanked(mark):
         for text, of_text in zip(texts, spans, strict=True):
@@ -152,7 +153,7 @@ def fillings(model, texts, spans, hidden):
 
 
 def by_itself(model, texts):
-    """Predict each hidden token independently by `fill_in`: lists of ids."""
+    """Predict each hidden token independently: a list of ids per sentence."""
     from saved_models.settings import ExportSettings
     from saved_models.signatures import signatures_for
 
@@ -164,7 +165,7 @@ def by_itself(model, texts):
 
 
 def share(chosen, hidden):
-    """Compute the share of hidden tokens that were predicted right."""
+    """Compute the share of hidden tokens that were predicted correctly."""
     right = total = 0
     for found, spans in zip(chosen, hidden, strict=True):
         expected = sum(spans, [])

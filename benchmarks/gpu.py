@@ -7,13 +7,13 @@
 
 This library runs on Keras' JAX backend, which needs no TensorFlow: keras, jax,
 numpy, h5py and safetensors are enough. Hugging Face needs torch and
-transformers. Training is a step of AdamW in bfloat16 with weights in float32,
-512 tokens, 85 targets and a memory of 384. Inference is the content stream of
-512 tokens. Each contender runs in a separate process. With `--together`, all
-contenders of a job are set up at the same time and measured in turns. This is
-faster, but needs the memory of all contenders. MFU is the rate of the necessary
-matrix products (`workload/flops.py`), as a share of the device's highest
-bfloat16 rate.
+transformers. The job "training" is a step of AdamW in bfloat16 with weights in
+float32, 512 tokens, 85 targets and a memory of 384 tokens. The job "inference"
+computes the content stream of 512 tokens. Each contender runs in a separate
+process. With `--together`, all contenders of a job are set up at the same time
+and measured in turns. This option saves time, but needs the memory of all
+contenders. MFU is the rate of the necessary matrix products
+(`workload/flops.py`), as a share of the device's highest bfloat16 rate.
 """
 
 import argparse
@@ -80,7 +80,7 @@ CONTENDERS = {
 
 
 def main(argv=None):
-    """Measure from the command line.
+    """Run the command; see the module docstring.
 
     Args:
         argv: list of str. None: the arguments of the process.
@@ -147,7 +147,7 @@ def _parser():
 
 
 def _hold(names, size, job, settings):
-    """Measure contenders in turns; return their rows, see `_Process`."""
+    """Measure contenders in turns; yield each contender's row."""
     processes = [_Process(name, size, job, settings) for name in names]
     for process in processes:
         process.ask("")  # wait for the set-up
@@ -163,8 +163,9 @@ class _Process:
     """Contender in a separate process.
 
     Attributes:
-        row: dict, row of the table: `name`, `size`, `job`, `batch_size`, and
-            the answers of `answer_rounds`, or a `reason` for no result.
+        row: dict, row of the table. It has `name`, `size`, `job`, `batch_size`,
+            `num_tokens`, and the answers of `answer_rounds`. If there is no
+            result, it has the `reason` instead of the answers.
     """
 
     def __init__(self, name, size, job, settings):
@@ -219,7 +220,7 @@ class _Process:
         )
 
     def ask(self, request):
-        """Send a request; add the answer or an error's reason to the row."""
+        """Send a request; add the answer or the error's reason to the row."""
         if "reason" in self.row:
             return
         timer = threading.Timer(self._timeout, self._process.kill)
@@ -272,9 +273,9 @@ def answer_rounds(task):
 
     The answers are lines of JSON. After the set-up, the answer has `device`,
     `flops` of a step, `first_seconds` and the `warnings` so far. After each
-    round, the answer has `seconds`, a list with the mean time of a step;
-    `peak_bytes`, the peak of the memory so far; and `result`, the result of the
-    last step.
+    round, the answer has `seconds` (a list with the mean time of a step),
+    `peak_bytes` (the peak of the memory so far) and `result` (the result of the
+    last step).
 
     Args:
         task: dict with `module`, `job`, `shape`, `options`, `steps`.
@@ -323,10 +324,10 @@ def table(rows, peak_tflops=None):
     """Make the table in Markdown.
 
     Args:
-        rows: list of dicts, rows of `_Process`. A row without results has a
-            `reason`.
-        peak_tflops: float, highest rate of the device. None: the rate follows
-            from the device's name.
+        rows: list of dicts; see `row` of `_Process`.
+        peak_tflops: float, highest bfloat16 rate of the device, in 10^12
+            operations per second. None: the rate follows from the device's
+            name.
 
     Returns:
         list of str, lines of the table, followed by the contenders' warnings,
@@ -362,7 +363,7 @@ def table(rows, peak_tflops=None):
 
 
 def peak_of(device, peak_tflops=None):
-    """Highest operations per second of a device, or None if unknown."""
+    """Highest rate of a device in operations per second; None if unknown."""
     if peak_tflops:
         return peak_tflops * 1e12
     for name, peak in PEAKS.items():

@@ -2,10 +2,11 @@
 
     python -m benchmarks.lora --batch-size 8 --num-tokens 128 --rounds 5
 
-The program trains a classifier of XLNet-Base's size with AdamW, each contender
-in a separate process, in turns. The table has the seconds of a step, the
-process's peak memory during steps, and the bytes of the optimizer. The last
-row is for a step that adds the adapters to the kernels, as in Keras.
+The program trains a classifier of XLNet-Base's size with AdamW. Each contender
+runs in a separate process, and the contenders take turns. The table has the
+seconds of a step, the peak memory during steps, and the bytes of the optimizer.
+In the last row, each step adds the product of the adapters to the kernels, as
+Keras does.
 """
 
 import argparse
@@ -24,7 +25,7 @@ SIZES = {"base": BASE, "small": SMALL, "tiny": TINY}
 
 
 def contenders(options):
-    """Make the contenders, list of Contender."""
+    """Make a list of Contender: one for all weights, and two for LoRA."""
     model = dict(SIZES[options.size])
     if options.num_layers:
         model["num_layers"] = options.num_layers
@@ -47,7 +48,7 @@ def contenders(options):
 
 
 def measured(options):
-    """Measure contenders: list of (name, set-up, seconds of rounds, bytes)."""
+    """Measure contenders; return a list of (name, set-up, seconds, bytes)."""
     found = contenders(options)
     processes = []
     try:
@@ -74,7 +75,7 @@ def measured(options):
 
 
 def table(rows):
-    """Make the table in Markdown, str."""
+    """Make the table in Markdown."""
     lines = [
         "| trained | step | ratio | parameters | optimizer | memory |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",

@@ -26,7 +26,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 def held_out_bits(options, objective, precision):
-    """Train a run; return the held-out bits of its last evaluation."""
+    """Train a model; return the held-out bits per token after training."""
     name = f"{objective}-{precision}-{options.steps}-{options.seed}"
     run = options.output / name
     run_once(

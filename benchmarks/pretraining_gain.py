@@ -1,9 +1,10 @@
 """Benchmark of pretrained and random weights by task: `make tasks DATA=...`.
 
 The program builds a small model by a recipe (examples/build_preset.py) from the
-text below DATA/lm. It then fine-tunes this model, and the same model with
-random weights, on each task below DATA, with equal settings. The results are in
-table.md. Finished commands are not repeated, and stopped commands resume.
+text below DATA/lm. The program then fine-tunes this model and the same model
+with random weights on each task below DATA, with equal settings. The results
+are in table.md. Finished commands are not repeated, and stopped commands
+resume.
 """
 
 import argparse
@@ -52,9 +53,10 @@ def find_text(data):
 
 
 def finetune(settings, task, data, preset, output, seeds):
-    """Fine-tune on a task from each start: dict of start to list of results.
+    """Fine-tune on a task with each kind of initial weights and each seed.
 
-    A start is "pretrained" or "random", the kind of the initial weights.
+    Returns:
+        dict from the kind, "pretrained" or "random", to a list of results.
     """
     from data_pipeline.base.models import read_results
 
@@ -80,7 +82,7 @@ def finetune(settings, task, data, preset, output, seeds):
 
 
 def table(results):
-    """Make the table in Markdown: medians with extremes, and the gain.
+    """Make the table in Markdown: medians and ranges over seeds, and the gain.
 
     Args:
         results: dict from task to the result of `finetune`.

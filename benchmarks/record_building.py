@@ -3,13 +3,13 @@
     python benchmarks/record_building.py --input 'text/*.txt' \
         --tokenizer spiece.model
 
-The program prints megabytes of text per second of processor time, which other
-programs disturb little. It measures each stage, and SentencePiece alone on
-lines that are already clean. It also measures whole builds with the default
-settings, on 1 core and on all cores. The figures of a build are megabytes per
-second and core, and per second of processor time. Each figure is the best of
-`--repeat` runs. Starting a process takes half a second, so use 100 MB of text
-or more.
+The program prints megabytes of text per second of processor time. Other
+programs disturb processor time little. The program measures each stage,
+SentencePiece alone on lines that are already clean, and whole builds with the
+default settings, on 1 core and on all cores. The figures of a build are
+megabytes per second and core, and megabytes per second of processor time. Each
+figure is the best of `--repeat` runs. Use 100 MB of text or more, because the
+start of a process takes half a second.
 """
 
 import argparse
@@ -45,7 +45,7 @@ RELEASED = 0.48  # MB per second and core of the released script
 
 
 def timed(repeat, function, *arguments, clock=time.process_time):
-    """Call a function several times; return the result and fastest time."""
+    """Call a function several times; return the last result and best time."""
     seconds = []
     for _ in range(repeat):
         began = clock()
@@ -64,7 +64,7 @@ def processor_seconds():
 
 
 def stages(pattern, text_format, tokenizer, settings, repeat):
-    """Yield the name and the seconds of each stage, for the whole text."""
+    """Yield the name of each stage and the seconds for the whole text."""
 
     def read():
         return list(stream_documents(pattern, text_format))
@@ -116,7 +116,7 @@ def stages(pattern, text_format, tokenizer, settings, repeat):
 
 
 def frame(sequences, chosen, tokenizer, settings):
-    """Encode arrays as records with checksums, in blocks of records."""
+    """Encode sequences as records with checksums, block by block."""
     stored = stored_features(
         settings.sequence_length,
         settings.num_predict,
@@ -132,7 +132,7 @@ def frame(sequences, chosen, tokenizer, settings):
 
 
 def build(arguments, tokenizer, processes):
-    """Build records, and then delete them."""
+    """Build records in a temporary directory; return their manifest."""
     output = tempfile.mkdtemp()
     try:
         build_records(

@@ -4,12 +4,12 @@
         --test wiki.valid.tokens --output runs/recurrence
 
 The program trains small causal models with and without memory, with several
-seeds, and evaluates them with the commands of this project. It writes two
-tables to OUTPUT/results.md. The first table has the perplexities with their
-spread. The second table has perplexity and speed by length of context, for two
-ways to read a text: with memory, one segment at a time; and in windows that
-each predict one token, 16 windows at a time. A finished command is not
-repeated.
+seeds, and evaluates them with the commands of this project. The program writes
+two tables to OUTPUT/results.md. The first table has the perplexities and their
+range over the seeds. The second table has perplexity and speed for several
+lengths of context. This table compares two ways to read a text: segment by
+segment with memory, and in windows. Each window predicts one token, and a batch
+has 16 windows. A finished command is not repeated.
 """
 
 import argparse
@@ -32,7 +32,7 @@ VOCABULARY_SIZE = 4000
 
 
 def evaluate(model, text, name, *options):
-    """Run `python -m xlnet_tf.evaluate`; return its numbers as a dict."""
+    """Run `python -m xlnet_tf.evaluate`; return a dict of the results."""
     place = model / name
     place.mkdir(exist_ok=True)
     file = place / "perplexity.json"
@@ -45,7 +45,7 @@ def evaluate(model, text, name, *options):
 
 
 def head_of(text, file, characters):
-    """Write the beginning of a text, in whole lines, to a file."""
+    """Write the first lines of a text, about `characters` long, to a file."""
     kept, size = [], 0
     for line in text.read_text(encoding="utf-8").splitlines(keepends=True):
         kept.append(line)
@@ -57,7 +57,7 @@ def head_of(text, file, characters):
 
 
 def prepare(options):
-    """Make tokenizer, records and settings; return the path of the records."""
+    """Make the tokenizer and the records; return the path of the records."""
     output = options.output
     tokenizer = output / "tokenizer" / "spiece.model"
     tokenizer.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def train(options, records, memory, seed):
 
 
 def gains(options, runs):
-    """Make the lines of the table of perplexities, with the seeds' spread."""
+    """Make the lines of the table of perplexities, with ranges over seeds."""
     lines = [
         "| trained with memory | read with memory | perplexity per token | "
         "per word | bits per character |",
@@ -129,7 +129,7 @@ def _spread(values, digits):
 
 
 def savings(options, run):
-    """Make the lines of the table of perplexity and speed by context."""
+    """Make the lines of the table of perplexity and speed by context length."""
     text = head_of(options.test, options.output / "head.txt", 20_000)
     lines = [
         "| context | memory: perplexity | tokens/s | window: perplexity | "

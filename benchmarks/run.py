@@ -6,8 +6,8 @@
 
 The command writes `results.md` and `results.json` to --output after each
 measurement. Peers that are not installed are skipped, with a note; `make bench`
-installs all peers. Use an idle machine. Other programs most disturb
-contenders whose threads wait for each other, as in PyTorch.
+installs all peers. Use an idle machine. Other programs slow PyTorch most,
+because its threads wait for each other.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _CONTENDER_BYTES = 8 * 2**30
 
 
 def main(argv=None):
-    """Measure from the command line.
+    """Run the command; see the module docstring.
 
     Args:
         argv: list of str. None: the arguments of the process.
@@ -93,7 +93,7 @@ def main(argv=None):
 
 
 def measure(measurement, settings, log_directory):
-    """Run one measurement; return its results, dict."""
+    """Run one measurement; return a dict of the results."""
     rows = rounds.hold(measurement, settings, log_directory, say=say)
     return {
         "name": measurement.name,
@@ -112,7 +112,7 @@ def choose(available, only=None, contender=None):
     Args:
         available: list of Measurement.
         only: list of str, names or groups of measurements. None: all.
-        contender: list of str, patterns of contenders' names. None: all.
+        contender: list of str, patterns for names of contenders. None: all.
 
     Returns:
         list of Measurement.
@@ -156,12 +156,12 @@ def has_failures(results):
 
 
 def say(text):
-    """Print and flush, so that a file also gets the line immediately."""
+    """Print a line and flush, so that redirected output appears immediately."""
     print(text, flush=True)
 
 
 def positive(text):
-    """Parse an option that must be an int above 0."""
+    """Parse the value of an option that must be an int above 0."""
     number = int(text)
     if number < 1:
         raise ValueError(text)
@@ -169,7 +169,7 @@ def positive(text):
 
 
 def two_or_more(text):
-    """Parse an option that must be an int above 1."""
+    """Parse the value of an option that must be an int above 1."""
     number = int(text)
     if number < 2:
         raise ValueError(text)
@@ -202,7 +202,7 @@ def _parser():
 
 
 def contenders_alongside(available):
-    """Number of contenders that fit into memory, from two to four.
+    """Number of contenders that fit into memory together, from two to four.
 
     Args:
         available: int, bytes of available memory, or None if unknown.

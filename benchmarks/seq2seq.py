@@ -2,12 +2,12 @@
 
     python benchmarks/seq2seq.py --data DIR --preset DIR --output runs/seq2seq
 
-The program fine-tunes four models on the subject lines of AESLC
-(DATA/seq2seq/aeslc). The models are the preset, the same model with random
-weights, and Hugging Face's T5 and BART. T5 and BART have random weights,
-and as many parameters as the preset. The results are in table.md. All models
-have the same tokenizer, examples, batches per step, steps, learning rates,
-label smoothing and beams. A finished run is not repeated.
+The program fine-tunes four models to write the subject lines of the e-mails in
+AESLC (DATA/seq2seq/aeslc). The models are the preset, the same model with
+random weights, and Hugging Face's T5 and BART. T5 and BART have random weights,
+and about as many parameters as the preset. The results are in table.md. All
+models have the same tokenizer, examples, batch size, number of steps, learning
+rate, label smoothing and number of beams. A finished run is not repeated.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def write_examples(data, output, num_held_out):
     """Write the examples of AESLC as JSON lines, for all models.
 
     Returns:
-        dict from "train" and "dev" to path.
+        dict of "train" and "dev" to the path of the file.
     """
     from data_pipeline.tasks.reading import read_examples
 
@@ -72,7 +72,7 @@ def write_examples(data, output, num_held_out):
 
 
 def ours(start, files, preset, place, seed, settings):
-    """Fine-tune XLNetSeq2Seq by `xlnet_tf.finetune`; return the metrics."""
+    """Fine-tune XLNetSeq2Seq with `xlnet_tf.finetune`; return the metrics."""
     from data_pipeline.base.models import read_results
 
     training = place.parent / "training.json"
@@ -91,7 +91,7 @@ def ours(start, files, preset, place, seed, settings):
 
 
 def make_other(kind, config, settings):
-    """Make a Hugging Face model of the preset's size, with random weights."""
+    """Make a random T5 or BART of Hugging Face, of the preset's size."""
     import transformers
 
     sizes = {
@@ -138,7 +138,7 @@ def make_other(kind, config, settings):
 
 
 def encode(file, tokenizer, settings):
-    """Encode a file: list of (source ids, target ids, target)."""
+    """Encode a file's examples: list of (source ids, target ids, target)."""
     room = settings["sequence_length"] - settings["target_length"] - 1
     most = settings["target_length"] - 1
     rows = []
@@ -151,7 +151,7 @@ def encode(file, tokenizer, settings):
 
 
 def pad(rows, filler):
-    """Make a tensor of lists, padded on the right."""
+    """Make a tensor from lists, which are padded on the right."""
     import torch
 
     width = max(map(len, rows))
@@ -159,7 +159,7 @@ def pad(rows, filler):
 
 
 def train_other(model, rows, seed, settings):
-    """Train with AdamW, linear warm-up and decay, like `xlnet_tf.finetune`."""
+    """Train a model with AdamW and the schedule of `xlnet_tf.finetune`."""
     import torch
     import transformers
 
@@ -196,7 +196,7 @@ def train_other(model, rows, seed, settings):
 
 
 def other(kind, files, preset, place, seed, settings):
-    """Train an encoder-decoder of Hugging Face; return the metrics."""
+    """Train and evaluate Hugging Face's T5 or BART; return the metrics."""
     import torch
 
     from data_pipeline.tokenization.hugging_face import read_tokenizer
@@ -244,7 +244,7 @@ def other(kind, files, preset, place, seed, settings):
 
 
 def table(results):
-    """Make the table in Markdown: medians of the metrics, with extremes."""
+    """Make the table in Markdown: medians and ranges of the metrics."""
     from xlnet_tf.training.results.summary import seeds_summary
 
     lines = [

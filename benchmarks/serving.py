@@ -46,7 +46,7 @@ def _concurrency(text):
 
 
 def main(argv=None):
-    """Measure from the command line."""
+    """Run the command; see the module docstring."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
@@ -95,7 +95,7 @@ def main(argv=None):
 
 
 def _texts(directory, tokenizer, options):
-    """Make texts of the full length, one per line."""
+    """Make up to 100 texts of `--tokens` tokens each, without line breaks."""
     content = (directory / "text.txt").read_text(encoding="utf-8")
     ids = tokenizer.encode(" ".join(content.split())[:400_000])
     length = options.tokens
@@ -112,7 +112,7 @@ def _texts(directory, tokenizer, options):
 
 
 def _features(served, rows):
-    """Compute the features of raw texts for the model itself."""
+    """Compute the features of raw texts, for the model without an export."""
     outputs = served["embed"](text=tf.constant(rows))
     ids = outputs["token_ids"]
     return {

@@ -1,7 +1,8 @@
 """Benchmark of the start of each command with `--help`: `make startup`.
 
-The program prints the median seconds of several new processes for each command,
-and for `import xlnet_tf`. It marks medians of one second or more.
+For each command and for `import xlnet_tf`, the program starts several new
+processes and prints the median of their seconds. Medians of one second or more
+are marked.
 """
 
 import argparse
@@ -18,7 +19,7 @@ LIMIT = 1.0
 
 
 def seconds(arguments):
-    """Measure the seconds of a new Python process with these arguments."""
+    """Measure the seconds of a new Python process with the arguments."""
     begin = time.perf_counter()
     subprocess.run(
         [sys.executable, *arguments],
@@ -30,7 +31,7 @@ def seconds(arguments):
 
 
 def main(argv=None):
-    """Measure from the command line; return 1 if a command is too slow."""
+    """Measure all commands; return 1 if a command is too slow."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args(argv).rounds

@@ -5,14 +5,14 @@
         --extrapolate --kernel-cycles
     python benchmarks/tpu_step.py --task classification --num-layers 2
 
-TensorFlow lowers the pretraining step to StableHLO, and JAX lowers the
-fine-tuning step of `--task`. The TPU compiler in the PyPI package `libtpu`
-compiles the step, through JAX's compile-only client. The compiler refuses a
-step that a TPU cannot run or that exceeds its memory. The command reports
+TensorFlow lowers the pretraining step to StableHLO. With `--task`, JAX lowers a
+fine-tuning step instead. The TPU compiler in the PyPI package `libtpu` compiles
+the step, through JAX's compile-only client. The compiler refuses a step that a
+TPU cannot run or that exceeds the memory of the TPU. The command reports
 memory, operations, estimated cycles, and two counts of the bytes moved: the
 compiler's count, and the bytes to and from HBM. The step is lowered on a CPU;
 lowering on a real TPU may give better figures. `--topology cpu` compiles for
-this machine instead. For several kernels the command prints a table.
+this machine instead of a TPU. For several kernels the command prints a table.
 """
 
 import argparse
@@ -52,10 +52,10 @@ def cycles(dump, config, arguments):
         arguments: options of the command.
 
     Returns:
-        dict of `hbm_bytes` and `operation_cycles`. If requested and if the step
-        has Pallas kernels, also `kernel_cycles`, and
-        `kernel_cycles_as_released`: the cycles if the first half of a record
-        does not attend to the second half.
+        dict of `hbm_bytes` and `operation_cycles`; {} for the topology "cpu".
+        With `--kernel-cycles`, a step with Pallas kernels also has
+        `kernel_cycles` and `kernel_cycles_as_released`. In the second count,
+        the first half of a record does not attend to the second half.
     """
     if arguments.topology == "cpu":
         return {}
@@ -79,7 +79,7 @@ def cycles(dump, config, arguments):
 
 
 def model_config(arguments):
-    """Make the XLNetConfig or BertConfig from the options."""
+    """Make an XLNetConfig or a BertConfig from the options."""
     import xlnet_tf
     from xlnet_tf.objectives import OBJECTIVES
 
@@ -103,7 +103,7 @@ def model_config(arguments):
 
 
 def settings_of(arguments, **others):
-    """Settings of the run whose step is compiled."""
+    """Make the settings of the run whose step is compiled."""
     from xlnet_tf.training.settings import FinetuningSettings
     from xlnet_tf.training.settings import PretrainingSettings
 
@@ -116,7 +116,7 @@ def settings_of(arguments, **others):
 
 
 def batch_of(arguments, vocabulary_size):
-    """Make the batch of one replica, dict of arrays."""
+    """Make the batch of one replica, a dict of arrays."""
     import numpy as np
 
     from benchmarks.workload import batches
@@ -140,7 +140,7 @@ def batch_of(arguments, vocabulary_size):
 
 
 def report_of(config, training, arguments, dump):
-    """Make the report of one program; `dump` is emptied first."""
+    """Compile one step and report its figures; `dump` is emptied first."""
     for name in ("hlo", "llo"):
         shutil.rmtree(dump / name, ignore_errors=True)
         (dump / name).mkdir()
@@ -163,9 +163,9 @@ def report_of(config, training, arguments, dump):
 
 
 def of_all_layers(two, three, num_layers):
-    """Extrapolate the reports of two and of three layers to more layers.
+    """Extrapolate the reports of 2 and of 3 layers to `num_layers` layers.
 
-    Compile times are not extrapolated: the result has the times of three
+    Compile times are not extrapolated: the result has the compile times of 3
     layers.
     """
     grows = (
@@ -184,7 +184,7 @@ def table(reports):
     """Make a table in Markdown: a row per quantity, a column per kernel.
 
     Args:
-        reports: list of dict, the printed reports.
+        reports: list of dict, one report for each kernel.
     """
     kernels = [report["attention_kernel"] for report in reports]
     lines = [
@@ -202,7 +202,7 @@ def table(reports):
 
 
 def main(argv=None):
-    """Run the command; an error in the options prints one line."""
+    """Run the command; see the module docstring."""
     arguments, parser = _options(argv)
     if arguments.task:
         arguments.memory_length = arguments.reuse_length = 0
@@ -238,7 +238,7 @@ def main(argv=None):
 
 
 def _options(argv):
-    """Parse the options; return them and their parser."""
+    """Parse the options; return the options and the parser."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--config", default="base")
@@ -277,7 +277,7 @@ def _options(argv):
 
 
 def _report_of_kernel(kernel, arguments, dump):
-    """Make the report for the step with one attention kernel, dict."""
+    """Make the report, a dict, for the step with one attention kernel."""
     training = settings_of(arguments, attention_kernel=kernel)
     config = model_config(arguments)
     if arguments.extrapolate:

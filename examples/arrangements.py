@@ -1,8 +1,9 @@
 """Arrangements of text for the stages of a recipe (build_preset.py).
 
-An arrangement is a function of documents, an iterable of lists of sentences
-(str), and of a random.Random. It yields lines of text in the format
-"sentences". The arrangements in `LABELLED` yield lines of labelled examples.
+An arrangement is a function with two arguments: documents (an iterable of lists
+of sentences, str) and a random.Random. Most arrangements yield lines of text in
+the format "sentences". The arrangements in `LABELLED` yield lines of labelled
+examples.
 """
 
 import collections
@@ -21,8 +22,8 @@ def repeated(documents, generator):
     """Yield each sentence, followed by a copy without a quarter of the words.
 
     Only sentences of 5 to 40 words are copied. With copies, a small model
-    learns to attend to earlier tokens after millions of tokens of training.
-    Without copies, the model needs far more tokens.
+    learns to attend to earlier tokens within millions of training tokens.
+    Without copies, the model needs far more training tokens.
     """
     for document in documents:
         for sentence in document:
@@ -36,10 +37,10 @@ def repeated(documents, generator):
 
 
 def shuffled(documents, generator):
-    """Yield groups of ten sentences, with the groups in random order.
+    """Yield groups of ten consecutive sentences, in random order of the groups.
 
-    The order is random so that the topic of earlier batches does not show
-    whether segment B follows segment A.
+    In random order, the topic of earlier batches does not show whether segment
+    B follows segment A.
     """
     groups = [
         document[begin : begin + 10]
@@ -60,12 +61,13 @@ def as_written(documents, generator):
 
 
 def versions(documents, generator):
-    """Yield groups of ten sentences, and versions of a sentence of the group.
+    """Yield groups of ten sentences, and shortened copies of some sentences.
 
     The groups are in random order. If a group has sentences of 8 to 40 words,
     eight versions of one of these sentences follow the group. A version lacks
-    a tenth to a half of the words. The words that segments A and B share then
-    show whether B follows A, as in tasks that compare sentences.
+    a tenth to a half of the words. If segments A and B are such versions and B
+    follows A, both share words. So the model learns to compare the words of A
+    and B, as in tasks that compare sentences.
     """
     group = []
     for line in shuffled(documents, generator):
@@ -85,15 +87,16 @@ def versions(documents, generator):
 
 
 def graded(documents, generator):
-    """Yield pairs of sentence parts with the similarity of their words, 0 to 5.
+    """Yield pairs of sentence parts, with similarity scores from 0 to 5.
 
-    Some pairs are unrelated, and some are from consecutive sentences. Most
-    pairs are a part and a version of this part, in which some words are removed
-    or replaced by words of another sentence. The similarity is the cosine of
-    the word counts, with larger weights for rare words (inverse document
+    The parts of some pairs are unrelated, or come from consecutive sentences.
+    Most pairs are a part and a version of this part, in which some words are
+    removed or replaced by words of another sentence. The score is the cosine
+    of the word counts, with larger weights for rare words (inverse document
     frequency).
 
-    The lines are a table with tabs: sentence1, sentence2, score.
+    The lines are a table with three columns, separated by tabs: sentence1,
+    sentence2, score.
     """
     documents = [[x.split() for x in document] for document in documents]
     sentences = [x for document in documents for x in document]
@@ -122,14 +125,14 @@ def graded(documents, generator):
 
 
 def _part(words, generator):
-    """Draw 4 to 20 consecutive words."""
+    """Draw 4 to 20 consecutive words from a sentence."""
     length = generator.randint(4, 20)
     begin = generator.randrange(max(1, len(words) - length + 1))
     return words[begin : begin + length]
 
 
 def _altered(words, other, generator):
-    """Remove some words, and replace or insert some words from `other`.
+    """Remove some words of a part, and insert some words of another sentence.
 
     Args:
         words, other: list of str.
@@ -159,7 +162,8 @@ class _Cosine:
     """Cosine similarity of word stems, weighted by inverse document frequency.
 
     Args:
-        sentences: list of list of str, sentences to count the frequencies in.
+        sentences: list of list of str, sentences as words. The document
+            frequencies are counted in these sentences.
     """
 
     def __init__(self, sentences):
@@ -183,15 +187,16 @@ class _Cosine:
 
 
 def named(documents, generator):
-    """Yield sentences with marked names, in various capitalizations.
+    """Yield sentences with tagged names, in various capitalizations.
 
-    A name is a run of words that nearly always have a capital letter. 40 % of
-    the sentences stay unchanged. The rest is in small letters, in capitals or
-    mixed, so that the model must find names by the words and their context.
-    Training on capitals helps to find names in tweets
-    (https://arxiv.org/abs/1912.07095).
+    A name is a run of words that nearly always begin with a capital letter in
+    the text. 40 % of the sentences stay unchanged. In all other sentences, the
+    words are changed to small letters, to capitals or to a mixture, so that the
+    model must find names by the words and the context. Such training helps to
+    find names in tweets (https://arxiv.org/abs/1912.07095).
 
-    The lines are in CoNLL format: a token, a tab, and O, B-name or I-name.
+    The lines are in CoNLL format: a token, a tab, and a tag (O, B-name or
+    I-name).
     """
     sentences = [_TOKEN.findall(x) for document in documents for x in document]
     is_name = _names_of(sentences)
@@ -210,7 +215,7 @@ def named(documents, generator):
 
 
 def _names_of(sentences):
-    """Make a function of a word that returns whether it is part of a name.
+    """Make a predicate of words: whether a word is part of a name.
 
     Args:
         sentences: list of list of str.
@@ -229,7 +234,7 @@ def _names_of(sentences):
 
 
 def _tags(words, is_name):
-    """Tag each word with "O", "B-name" or "I-name", list."""
+    """Make a list of a sentence's tags: "O", "B-name" or "I-name" per word."""
     tags, inside = [], False
     for word, following in zip(words, [*words[1:], "."], strict=True):
         if not is_name(word):
@@ -242,7 +247,7 @@ def _tags(words, is_name):
 
 
 def _with_other_capitals(words, generator):
-    """Keep the capitals, change all words alike, or each word at random."""
+    """Keep all capitals, change all words alike, or change words at random."""
     forms = (str, str.lower, str.upper, str.capitalize)
     draw = generator.random()
     if draw >= 0.9:

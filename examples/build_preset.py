@@ -35,11 +35,11 @@ RECIPE = pathlib.Path(__file__).with_name("xlnet_tiny_en.yaml")
 
 
 def read_recipe(file=RECIPE):
-    """Read a recipe, dict of settings of the tokenizer, model and stages.
+    """Read a recipe: a dict of settings for tokenizer, model and stages.
 
     Raises:
-        ValueError: the file is not YAML or lacks a key, or a stage lacks its
-            steps or has an unknown arrangement of the text.
+        ValueError: if the file is not YAML or lacks a key, or a stage lacks
+            `steps` or has an unknown arrangement (see arrangements.py).
     """
     text = pathlib.Path(file).read_text(encoding="utf-8")
     try:
@@ -86,15 +86,15 @@ def build(recipe, text, output, scale=1.0, text_format="auto"):
         recipe: dict from `read_recipe`.
         text: list of str, files or globs.
         output: path of the directory for all outputs.
-        scale: float, factor of the numbers of steps, for a quick trial of a
-            recipe.
+        scale: float, factor for the numbers of steps. A small factor makes a
+            quick trial of a recipe. Default 1.
         text_format: str, see `build_records`.
 
     Returns:
         path of the preset.
 
     Raises:
-        SystemExit: a command fails or is stopped.
+        SystemExit: if a command fails or is stopped.
     """
     output.mkdir(parents=True, exist_ok=True)
     model = output / "model.json"
@@ -178,7 +178,7 @@ def _training(name, settings, output, scale):
 
 
 def _arrange(name, text, text_format, output):
-    """Write the text in an arrangement, once, and return the path."""
+    """Write the text in an arrangement if needed; return the file's path."""
     file_name, _ = LABELLED.get(name, ("text.txt", ()))
     file = output / name / file_name
     source, arranged = [text, text_format], output / name / "source.json"
@@ -193,7 +193,7 @@ def _arrange(name, text, text_format, output):
 
 
 def main(argv=None):
-    """Run the command, see the docstring of the module."""
+    """Run the command; see the module docstring."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--text", nargs="+", required=True, metavar="GLOB")

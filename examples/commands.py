@@ -23,11 +23,11 @@ def run(*command, capture=False):
             printing it. Default False.
 
     Returns:
-        str, the output, or None if it is not captured.
+        str, the output, or None if the output is not captured.
 
     Raises:
-        SystemExit: the command fails or is stopped. The exit status is the
-            command's.
+        SystemExit: if the command fails or is stopped. The exception has the
+            exit status of the command.
     """
     command = [str(part) for part in command]
     print(f"\n$ python {shlex.join(command)}", flush=True)
@@ -60,17 +60,17 @@ def run(*command, capture=False):
 
 
 def run_once(output, *command, preset=None):
-    """Run a command unless it was done with the same files and weights.
+    """Run a command if no earlier run had the same files and weights.
 
     Args:
-        output: path of the command's output. `command.json` in this directory
-            identifies a finished command.
+        output: path of the directory for the command's output. The file
+            `command.json` in this directory identifies the finished command.
         *command: the arguments after `python`.
         preset: path of the initial weights, or None.
 
     Raises:
-        SystemExit: the command fails or is stopped. The exit status is the
-            command's.
+        SystemExit: if the command fails or is stopped. The exception has the
+            exit status of the command.
     """
     if is_done(output, *command, preset=preset):
         return
@@ -80,13 +80,13 @@ def run_once(output, *command, preset=None):
 
 
 def is_done(output, *command, preset=None):
-    """Whether a command was done, bool; see `run_once` for the arguments."""
+    """Whether a command is finished; see `run_once` for the arguments."""
     done = output / "command.json"
     return done.is_file() and read_json(done) == _identity(command, preset)
 
 
 def _identity(command, preset):
-    """Identify a run by its command line, input files and initial weights."""
+    """Identify a command by the words, input files and initial weights."""
     words = [str(part) for part in command]
     # Hash the input files, above all settings files, which may have changed at
     # the same path.
@@ -101,10 +101,11 @@ def _identity(command, preset):
 
 
 def options_of(settings):
-    """Convert settings to the options of a command, list.
+    """Convert settings to a list of options of a command.
 
     Args:
-        settings: dict of str to value. Names have "_" instead of "-".
+        settings: dict from the name of an option to a value. The names have
+            "_" instead of "-".
     """
     options = []
     for name, value in settings.items():

@@ -1,18 +1,18 @@
 """Repeat the ablation of the XLNet paper on your text: `make comparison`.
 
-The program trains small models, called systems, that each differ in one setting
-(compare_objectives.yaml). All models have the same text, number of tokens,
-tokenizer, optimizer and seed. Then every model is fine-tuned on the same tasks
-with several seeds. The results are `table.md`, `comparison.json`,
-`comparison.png` and `comparison.svg`.
+The program trains small models, called systems. Each system differs from some
+other system in one setting (compare_objectives.yaml). All systems have the same
+text, number of tokens, tokenizer, optimizer and seed. Then every system is
+fine-tuned on the same tasks with several seeds. The results are `table.md`,
+`comparison.json`, `comparison.png` and `comparison.svg`.
 
     python examples/compare_objectives.py --text 'text/*.txt' \\
         --tasks sst-2=SST-2 wnut-17=train.conll,dev.conll \\
         --output runs/comparison
 
 The expected time is printed first. After a stop, the same command continues
-with the first unfinished step. With another `--only`, the command adds the new
-results to the table.
+with the first unfinished step. `--only` selects systems; a later command with
+other systems adds their results to the table.
 """
 
 import argparse
@@ -41,15 +41,15 @@ TIMED_STEPS = 100
 
 
 def measure(comparison, first):
-    """Measure the speed of this machine by a short run of one system.
+    """Measure the speed of this machine by a short pretraining of one system.
 
     Args:
         comparison: Comparison.
         first: str, name of the system to run.
 
     Returns:
-        dict of seconds: `start`, the time before the first step, and `step`,
-        the time of a step.
+        dict of `start` (seconds before the first step) and `step` (seconds of
+        a step).
     """
     file = comparison.output / "timing" / "seconds.json"
     if file.is_file():
@@ -72,7 +72,7 @@ def run_all(comparison, names):
     """Run the unfinished commands of a comparison and print the progress.
 
     Raises:
-        SystemExit: a command fails or is stopped.
+        SystemExit: if a command fails or is stopped.
     """
     from data_pipeline.base.progress import duration
 
@@ -114,11 +114,11 @@ def run_all(comparison, names):
 
 
 def parse_tasks(given):
-    """Parse tasks like NAME=DATA or NAME=TRAIN,DEV, dict of name to paths.
+    """Parse tasks such as NAME=DATA or NAME=TRAIN,DEV to {name: paths}.
 
     Raises:
-        ValueError: a task has another form, is unknown, or its files do not
-            exist.
+        ValueError: if a task has another form, a name is unknown, or a file
+            does not exist.
     """
     from data_pipeline.tasks.catalog import find_task
 
@@ -140,7 +140,7 @@ def parse_tasks(given):
 
 
 def main(argv=None):
-    """Run the command, see the docstring of the module."""
+    """Run the command; see the module docstring."""
     parser = argparse.ArgumentParser(
         description="Compare pretraining objectives on your own text."
     )

@@ -1,10 +1,10 @@
 """Demo from text to predictions, on any machine: `make demo`.
 
 The program collects English sentences from the docstrings of installed
-packages, or reads your text (`make demo CORPUS=path`). Then it runs the same
-commands as a user: tokenizer, records, pretraining, export, and prediction of
-words. Every command is printed before it runs. The demo takes about five
-minutes on two cores.
+packages, or reads your text (`make demo CORPUS=path`). Then the program runs
+the same commands as a user, which train a tokenizer, build records, pretrain a
+model, export the model and predict words. Every command is printed before it
+runs. The demo takes about five minutes on two cores.
 """
 
 import argparse
@@ -44,7 +44,7 @@ _PROSE = re.compile(r"[A-Z][A-Za-z0-9 ,;:'\"()\-]{30,400}[.!?]$")
 
 
 def options_of(objective, steps):
-    """Return options of `xlnet_tf.train` in addition to the demo's recipe.
+    """Make the options of `xlnet_tf.train` that an objective needs.
 
     Args:
         objective: str, a key of `OBJECTIVES`.
@@ -99,7 +99,7 @@ def _docstrings(file):
 
 
 def _sentences(paragraph):
-    """Yield the sentences that are prose, without code, tables and lists."""
+    """Yield a paragraph's sentences of prose; leave out code and tables."""
     text = " ".join(paragraph.replace("`", "").split())
     for sentence in re.split(r"(?<=[.!?]) (?=[A-Z])", text):
         if _PROSE.fullmatch(sentence):
@@ -107,7 +107,7 @@ def _sentences(paragraph):
 
 
 def write_corpus(file):
-    """Write the docstrings' sentences, one per line, to a file.
+    """Write the sentences of all docstrings to a file, one per line.
 
     A blank line separates the sentences of two modules.
     """
@@ -127,8 +127,8 @@ def write_corpus(file):
 def unigram_bits(records, objective):
     """Compute the entropy of the targets' frequencies, in bits per token.
 
-    This is the lowest possible loss of a model without context. The frequencies
-    are counted in the held-out targets.
+    This entropy is the lowest possible loss of a model that ignores the
+    context. The frequencies are counted in the held-out targets.
 
     Args:
         records: directory of records with a validation split.
@@ -154,21 +154,21 @@ def unigram_bits(records, objective):
 
 
 def bits_per_token(values):
-    """Convert the loss in a line of `metrics.jsonl` to bits per token, float.
+    """Convert the loss in a line of `metrics.jsonl` to bits per token.
 
-    The loss of pseudo-masked modelling is a sum of two losses. The first of
-    them, the autoencoding loss, is converted.
+    The loss of pseudo-masked modelling is a sum of two losses. In this case,
+    only the autoencoding loss is converted.
     """
     loss = values.get("autoencoding_loss", values["loss"])
     return loss / math.log(2)
 
 
 def draw(run_directory, unigram, picture, title):
-    """Draw the loss of a run, with the unigram entropy as a line.
+    """Draw the loss of a run, and the unigram entropy as a horizontal line.
 
     Args:
-        run_directory: path with `metrics.jsonl`.
-        unigram: float, bits per token.
+        run_directory: path of the directory with `metrics.jsonl`.
+        unigram: float, unigram entropy in bits per token.
         picture: path of the PNG to write.
         title: str.
 
@@ -212,10 +212,10 @@ def blank_sentences(corpus, tokenizer_file, text_format, count):
         corpus: path or glob pattern of the text.
         tokenizer_file: path of the SentencePiece model.
         text_format: str, see `build_records`.
-        count: int.
+        count: int, maximum number of sentences.
 
     Returns:
-        list of tuple of str: text with a blank, and the word.
+        list of (text with a blank, the replaced word).
     """
     from data_pipeline.text.documents import read_documents
     from data_pipeline.tokenization.symbols import BLANK
@@ -318,11 +318,12 @@ def report(output, sentences, answers, objective, held_out=()):
 
     Args:
         output: path of the demo's outputs.
-        sentences: list of (text with a blank, the word), to show.
-        answers: list of str, the lines from `predict` for `sentences` and then
-            for `held_out`.
+        sentences: list of (text with a blank, the word), which are printed.
+        answers: list of str, lines printed by `predict`, first for `sentences`,
+            then for `held_out`.
         objective: str, a key of `OBJECTIVES`.
-        held_out: list of (text with a blank, the word), to count right guesses.
+        held_out: list of (text with a blank, the word), in which the correct
+            guesses are counted.
     """
     unigram = unigram_bits(output / "records", objective)
     picture = output / "loss.png"

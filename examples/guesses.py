@@ -1,18 +1,18 @@
-"""Guesses for blanks in text: accuracy, and a picture of some guesses."""
+"""Guesses of words for blanks in text: accuracy, and a picture."""
 
 import json
 import math
 
 
 def held_out_blanks(records, count):
-    """Replace a word by a blank in held-out texts.
+    """Replace one word by a blank in each of some held-out texts.
 
     Args:
         records: directory of records with a validation split.
         count: int, maximum number of texts.
 
     Returns:
-        list of tuple of str: text with a blank, and the word.
+        list of (text with a blank, the replaced word).
     """
     from data_pipeline.pretraining import PretrainingData
     from data_pipeline.records.reading import tokenizer_of_records
@@ -43,7 +43,7 @@ def held_out_blanks(records, count):
 
 
 def guesses_of(answer):
-    """Parse the guesses in a line of `predict`, list of (word, probability)."""
+    """Parse a line of `predict`: list of guesses (word, probability)."""
     answer = json.loads(answer)
     words = [x.strip("\u2581") or "\u2581" for x in answer["candidates"][0]]
     chances = map(math.exp, answer["log_probabilities"][0])
@@ -51,11 +51,11 @@ def guesses_of(answer):
 
 
 def draw_guesses(sentences, answers, picture):
-    """Draw the guesses for blanks as bars, with the right words in colour.
+    """Draw the guesses for blanks as bars; bars of correct words are red.
 
     Args:
-        sentences: list of (text with a blank, the word).
-        answers: list of str, lines of `predict`.
+        sentences: list of (text with a blank, the replaced word).
+        answers: list of str, lines that `predict` printed for the texts.
         picture: path of the PNG to write.
     """
     from matplotlib import pyplot
@@ -85,11 +85,11 @@ def draw_guesses(sentences, answers, picture):
 
 
 def share_found(blanks, answers):
-    """Report how often the right word is among the guesses, str.
+    """Make a line about how often the correct word is among the guesses.
 
     Args:
-        blanks: list of (text with a blank, the word).
-        answers: list of str, lines of `predict`.
+        blanks: list of (text with a blank, the replaced word).
+        answers: list of str, lines that `predict` printed for the texts.
     """
     if not blanks:
         return ""

@@ -4,9 +4,9 @@
     python examples/search_classifier.py --data reviews.csv \\
         --preset xlnet_tiny_en --output runs/search --trials 12
 
-The CSV file has the columns `label` and `text`. The same command resumes a
-search that was stopped. At the end the program prints the best accuracy and the
-command that fine-tunes a model with the best settings.
+The CSV file has the columns `label` and `text`. If a search was stopped, the
+same command resumes the search. At the end the program prints the best accuracy
+and the command that fine-tunes a model with the best settings.
 """
 
 import importlib.util
@@ -38,7 +38,7 @@ def parse_arguments(argv=None):
 def read(data, seed):
     """Read a table; return training data, held-out data and class names.
 
-    Training data and held-out data are tuples of texts and labels.
+    The training data and the held-out data are tuples (texts, labels).
     """
     from data_pipeline.tasks.reading import read_examples
     from data_pipeline.tasks.splitting import hold_out
@@ -53,7 +53,7 @@ def read(data, seed):
 
 
 def make_search(preset, names, num_examples, sequence_length):
-    """Make the keras_tuner.HyperModel with the settings to search."""
+    """Make the keras_tuner.HyperModel that defines the searched settings."""
     import keras_tuner
 
     import xlnet_tf
@@ -94,7 +94,7 @@ def make_search(preset, names, num_examples, sequence_length):
 
 
 def main(argv=None):
-    """Run the command, see the docstring of the module."""
+    """Run the command; see the module docstring."""
     arguments = parse_arguments(argv)
     if importlib.util.find_spec("keras_tuner") is None:
         raise ValueError("KerasTuner is missing: pip install keras-tuner")

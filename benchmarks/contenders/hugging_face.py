@@ -110,7 +110,7 @@ def inference(model, batch_size, num_tokens, compiled=False):
 
 
 def openvino_inference(model, batch_size, num_tokens, precision):
-    """Set up inference of the content stream, converted to OpenVINO."""
+    """Set up inference of the content stream by OpenVINO."""
     network = transformers.XLNetModel(network_config(model)).eval()
     inputs = _tokens(model, batch_size, num_tokens)
     try:
@@ -126,7 +126,7 @@ def openvino_inference(model, batch_size, num_tokens, precision):
 
 
 class _Content(torch.nn.Module):
-    """Network without optional inputs, because OpenVINO cannot trace them."""
+    """Network without the optional inputs, which OpenVINO cannot trace."""
 
     def __init__(self, network):
         super().__init__()
@@ -152,7 +152,7 @@ def fine_tuning_step(model, batch_size, num_tokens, **options):
 
 
 def network_config(model, **others):
-    """Make Hugging Face's XLNetConfig of given sizes, with dropout 0.1."""
+    """Make Hugging Face's XLNetConfig of the sizes in `model`, dropout 0.1."""
     return transformers.XLNetConfig(
         vocab_size=model["vocabulary_size"],
         d_model=model["hidden_dim"],
@@ -176,14 +176,14 @@ def _tokens(model, batch_size, num_tokens):
 
 
 def _forward(network, compiled=False, precision="float32"):
-    """Make a forward pass.
+    """Make the forward pass of a network.
 
     Args:
         network: torch.nn.Module.
         compiled: bool, whether torch.compile compiles the network.
             Default False.
-        precision: "float32" (default), or "bfloat16" to multiply in bfloat16
-            by PyTorch's autocast.
+        precision: "float32" (default), or "bfloat16", in which PyTorch's
+            autocast computes matrix products.
 
     Returns:
         callable.
@@ -203,7 +203,7 @@ def _forward(network, compiled=False, precision="float32"):
 
 
 def _update(network, clip):
-    """Make a function that updates the weights by the gradients of a loss."""
+    """Make a function that takes a loss and makes one step of AdamW."""
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=1e-5, weight_decay=0.01
     )

@@ -13,7 +13,7 @@ torch.set_num_threads(command_line.available_cores())
 
 
 def xlnet(model, num_prompt, num_new):
-    """Set up XLNet's `generate`, which reads all tokens for each new token."""
+    """Set up XLNet's `generate`, which rereads all tokens for each new one."""
     network = transformers.XLNetLMHeadModel(network_config(model)).eval()
     token_ids, _ = batches.token_batch(model, 1, num_prompt)
     token_ids = torch.tensor(token_ids).long()
@@ -33,7 +33,7 @@ def xlnet(model, num_prompt, num_new):
 
 
 def gpt2(model, num_prompt, num_new):
-    """Set up generation by GPT-2 with a cache of keys and values."""
+    """Set up generation by GPT-2 with cached keys and values."""
     network = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
             vocab_size=model["vocabulary_size"],

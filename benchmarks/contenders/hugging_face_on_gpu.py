@@ -1,8 +1,8 @@
 """Contenders with Hugging Face's XLNet on an accelerator, in bfloat16.
 
 A program is two functions: the first starts a step, and the second waits for
-the result of the last step. In training, weights are float32 and products
-bfloat16 (autocast), as is usual with PyTorch.
+the result of the last step. In training, weights are float32, and autocast
+computes matrix products in bfloat16, as is usual with PyTorch.
 """
 
 import torch

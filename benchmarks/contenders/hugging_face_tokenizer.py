@@ -13,7 +13,7 @@ FRAMEWORK = "torch"
 
 
 def tokenizer(files):
-    """Set up tokenizing all lines in one call, on all cores."""
+    """Set up tokenizing of all lines in one call, on all cores."""
     fast = _fast_tokenizer(files)
     lines = read_lines(files["text"])
     return lambda: fast(
@@ -25,7 +25,7 @@ def tokenizer(files):
 
 
 def question_windows(files, num_questions, num_tokens):
-    """Set up windows with offsets, as in Hugging Face's example for SQuAD."""
+    """Set up encoding of questions as in Hugging Face's example for SQuAD."""
     fast = _fast_tokenizer(files)
     examples = read_questions(files, num_questions)
     contexts = [example.context for example in examples]

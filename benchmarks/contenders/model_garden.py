@@ -1,6 +1,6 @@
 """Contenders with Model Garden's XLNet (tf-models-official, Keras 2).
 
-Masks have Model Garden's polarity: 1 = may attend.
+Masks have Model Garden's polarity: 1 = the query may attend to the key.
 """
 
 import tensorflow as tf
@@ -183,7 +183,7 @@ def _initializer():
 
 
 def _update(model, clip):
-    """Make a function that updates the weights by the gradients of a loss."""
+    """Make a function that applies the gradients of a loss to the weights."""
     variables = model.trainable_variables
     optimizer = tf_keras.optimizers.AdamW(1e-5, weight_decay=0.01)
     optimizer.build(variables)

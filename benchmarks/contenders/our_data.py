@@ -19,7 +19,7 @@ FRAMEWORK = "tensorflow"
 
 
 def reading(files, num_tokens, num_targets, batch_size, num_batches):
-    """Set up reading batches as in `xlnet_tf.train`."""
+    """Set up reading of batches as in `xlnet_tf.train`."""
     directory = pathlib.Path(files["directory"]) / "records"
     shutil.rmtree(directory, ignore_errors=True)
     _build(
@@ -41,7 +41,7 @@ def reading(files, num_tokens, num_targets, batch_size, num_batches):
 
 
 def record_building(files, num_tokens):
-    """Set up building all records from text, in a single process."""
+    """Set up building of all records from text, in a single process."""
     ours = Tokenizer(files["tokenizer"])
 
     def run():
@@ -52,14 +52,14 @@ def record_building(files, num_tokens):
 
 
 def tokenizer(files):
-    """Set up tokenizing all lines in one call, on all cores."""
+    """Set up tokenizing of all lines in one call, on all cores."""
     ours = Tokenizer(files["tokenizer"])
     lines = read_lines(files["text"])
     return lambda: ours.encode_batch(lines)
 
 
 def graph_tokenizer(files):
-    """Set up tokenizing all lines in one call, by the ops of an export."""
+    """Set up tokenizing of all lines in one call, by the ops of an export."""
     import tensorflow as tf
 
     from data_pipeline.tokenization.graph import GraphTokenizer
@@ -88,7 +88,7 @@ def question_features(files, num_questions, num_tokens):
 
 
 def sentencepiece(files, num_threads):
-    """Set up SentencePiece alone, on text that is already cleaned."""
+    """Set up tokenizing of cleaned text by SentencePiece alone."""
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(

@@ -18,7 +18,7 @@ _CLASSES = 2
 
 
 def segments(model, length, segment_length, memory_length):
-    """Set up classification by segments, with memory of earlier segments."""
+    """Set up classification of a document in segments, with memory."""
     classifier = _classifier(model, segment_length, memory_length)
     forward = _compiled(classifier)
     token_ids = _document(model, length)
@@ -26,7 +26,7 @@ def segments(model, length, segment_length, memory_length):
 
 
 def windows(model, length, segment_length):
-    """Set up classification by mean logits of half-overlapping windows."""
+    """Set up classification by the mean logits of windows that overlap."""
     forward = _compiled(_classifier(model))
     token_ids = _document(model, length)
     pieces = [
@@ -37,7 +37,7 @@ def windows(model, length, segment_length):
 
 
 def one_piece(model, length):
-    """Set up classification in one piece: all tokens attend to each other.
+    """Set up classification of a whole document as a single sequence.
 
     Raises:
         NotAvailable: if the attention scores would not fit into RAM.
@@ -49,7 +49,7 @@ def one_piece(model, length):
 
 
 def segments_gradient(model, length, segment_length, memory_length):
-    """Set up the gradients of a training step by segments, with dropout."""
+    """Set up the gradients of a training step, in segments, with dropout."""
     classifier = _classifier(model, segment_length, memory_length)
     variables = [v.value for v in classifier.trainable_variables]
 
@@ -69,7 +69,7 @@ def segments_gradient(model, length, segment_length, memory_length):
 
 
 def window_starts(length, window):
-    """Compute the starts of windows that overlap by half."""
+    """Compute the starts of windows that overlap by half their length."""
     last = max(length - window, 0)
     return [*range(0, last, max(1, window // 2)), last]
 

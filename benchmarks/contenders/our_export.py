@@ -1,7 +1,7 @@
 """Contenders with a SavedModel of this library, and with the exported model.
 
-The inputs of all contenders are equal: texts of about `num_tokens` tokens. The
-token ids come from the export.
+All contenders read the same texts of about `num_tokens` tokens, as raw text or
+as token ids. The token ids come from the export.
 """
 
 import pathlib
@@ -23,21 +23,21 @@ FRAMEWORK = "tensorflow"
 
 
 def text_in(files, model, batch_size, num_tokens):
-    """Set up the SavedModel from raw text to embeddings."""
+    """Set up embeddings of raw text by the SavedModel."""
     _, export, texts, _ = _exported(files, model, batch_size, num_tokens)
     embed = export.signatures["embed"]
     return lambda: embed(text=texts)["embeddings"].numpy()
 
 
 def ids_in(files, model, batch_size, num_tokens):
-    """Set up the SavedModel from token ids to embeddings."""
+    """Set up embeddings of token ids by the SavedModel."""
     _, export, _, features = _exported(files, model, batch_size, num_tokens)
     embed = export.signatures["embed_ids"]
     return lambda: embed(**features)["embeddings"].numpy()
 
 
 def bare_forward(files, model, batch_size, num_tokens):
-    """Set up the exported Keras model from token ids to embeddings."""
+    """Set up embeddings of token ids by the Keras model."""
     pretrainer, _, _, features = _exported(files, model, batch_size, num_tokens)
 
     @tf.function
@@ -48,7 +48,7 @@ def bare_forward(files, model, batch_size, num_tokens):
 
 
 def answers(files, model, batch_size, num_tokens, **settings):
-    """Set up an export of a classifier from raw text to classes.
+    """Set up the export of a classifier, which classifies raw texts.
 
     Returns:
         callable. Its attribute `facts` has the largest difference between the
@@ -78,7 +78,7 @@ def answers(files, model, batch_size, num_tokens, **settings):
 
 
 def _exported(files, model, batch_size, num_tokens):
-    """Make a model, its SavedModel, texts, and the features of the texts."""
+    """Make a model, the SavedModel, texts, and the features of the texts."""
     tokenizer = Tokenizer(files["tokenizer"])
     sizes = {**model, "vocabulary_size": tokenizer.vocabulary_size}
     pretrainer = XLNetPretrainer(XLNetBackbone(XLNetConfig(**sizes)))
@@ -98,7 +98,7 @@ def _exported(files, model, batch_size, num_tokens):
 
 
 def _texts(files, tokenizer, count, num_tokens):
-    """Make texts with about the maximum number of tokens."""
+    """Make `count` texts of about `num_tokens` tokens each."""
     ids = tokenizer.encode(" ".join(read_lines(files["text"])))
     return [
         tokenizer.decode(ids[row * num_tokens : (row + 1) * num_tokens])

@@ -15,7 +15,7 @@ FRAMEWORK = "tensorflow"
 
 
 def next_tokens(model, objective, num_prompt, num_new, jit_compile):
-    """Set up greedy search, with a cache of the prompt's keys and values.
+    """Set up greedy search after a prompt whose keys and values are cached.
 
     Args:
         objective: str, name of an objective.

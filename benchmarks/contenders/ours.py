@@ -49,7 +49,7 @@ def training_step(
     memory_length,
     **options,
 ):
-    """Set up an `xlnet_tf.train` step with gradient clipping and memory."""
+    """Set up a step of `xlnet_tf.train` with gradient clipping and memory."""
     config = XLNetConfig(
         **model,
         memory_length=memory_length,
@@ -97,7 +97,7 @@ def objective_step(
 
 
 def objective_config(objective, backbone, model, num_tokens):
-    """Make the config of a backbone that an objective can train."""
+    """Make the config of a backbone for training with an objective."""
     if backbone == "bert":
         buckets = 32 if objective == "pseudo_masked" else 0
         return BertConfig(
@@ -109,9 +109,9 @@ def objective_config(objective, backbone, model, num_tokens):
 def step_by_step(model, batch_size, num_tokens, num_targets, **options):
     """Set up `pseudo_masked` with a forward pass for each factorization step.
 
-    One pass hides all targets. Each further pass belongs to one factorization
-    step. The pass reads the targets of earlier steps, and predicts the targets
-    of its step. The gradients of all passes are summed.
+    One pass hides all targets. Then there is one pass for each factorization
+    step, which reads the targets of earlier steps and predicts the targets of
+    this step. The gradients of all passes are summed.
     """
     passes = 1 + int(batches.block_numbers(num_targets).max()) + 1
     rows = batch_size * passes
@@ -149,7 +149,7 @@ def trainer_step(config, training, features, first_half_length=0):
 
 
 def _step(backend, model, optimizer, memory, loss, features, settings):
-    """Callable that makes one step of a run, see `TensorFlow.steps`."""
+    """Make a callable for one training step; see `TensorFlow.steps`."""
     steps = backend.steps(
         *(model, optimizer, memory, loss),
         lambda **rows: tf.data.Dataset.from_tensors(features).repeat(),
@@ -174,7 +174,7 @@ def inference(model, batch_size, num_tokens, jit_compile):
 
 
 def document_by_memory(model, length, segment_length, memory_length):
-    """Set up inference on a document by segments, with memory."""
+    """Set up inference on a document in segments, with memory."""
     backbone = XLNetBackbone(XLNetConfig(**model, memory_length=memory_length))
     token_ids, segment_ids = batches.token_batch(model, 1, length)
     segments = [
@@ -213,7 +213,7 @@ def document_by_memory(model, length, segment_length, memory_length):
 
 
 def document_in_one_piece(model, length):
-    """Set up inference with attention between all tokens of a document.
+    """Set up inference on a whole document as a single sequence.
 
     Raises:
         NotAvailable: if the attention scores would not fit into RAM.
@@ -252,8 +252,8 @@ def fine_tuning_step(
     Args:
         model, batch_size, num_tokens: see `workload.batches`.
         lora_rank: int, rank of adapters. Default None: train all weights.
-        as_keras: bool, whether adapters are added to the kernel in each step,
-            as in Keras. Default False.
+        as_keras: bool, whether each step adds the product of the adapters to
+            the kernel, as Keras does. Default False.
         **options: other settings of the run.
 
     Returns:

@@ -150,7 +150,7 @@ def inference(
 
 
 def check_backend():
-    """Refuse all backends except JAX.
+    """Refuse all backends of Keras except JAX.
 
     Raises:
         RuntimeError: if Keras runs on another backend.

@@ -1,1 +1,1 @@
-"""Contest of contenders that run in turns, each in a separate process."""
+"""Measurement of contenders that take turns, each in a separate process."""

@@ -1,4 +1,4 @@
-"""Facts about the machine: versions, memory, rate of matrix products."""
+"""Facts about the machine: packages, memory, rate of matrix products."""
 
 import datetime
 import importlib.metadata
@@ -29,7 +29,7 @@ _PRODUCTS = 8
 
 
 def versions():
-    """Versions of packages, dict; None for a package that is not installed."""
+    """Dict from package to version; None if the package is not installed."""
     found = {}
     for package in PACKAGES:
         try:
@@ -40,7 +40,7 @@ def versions():
 
 
 def describe():
-    """Describe the machine for readers of the results, dict."""
+    """Make a dict that describes the machine to readers of the results."""
     return {
         "date": datetime.date.today().isoformat(),
         "cpu": _cpu_model(),
@@ -57,7 +57,7 @@ def describe():
 
 
 def matmul_rate(framework, size):
-    """Measure the operations per second of large float32 products.
+    """Measure the operations per second of large float32 matrix products.
 
     Args:
         framework: "tensorflow" or "torch".
@@ -79,8 +79,8 @@ def matmul_rate(framework, size):
 def peak_bytes():
     """Peak memory of this process in bytes.
 
-    On Linux the value comes from /proc, because a new process inherits
-    `ru_maxrss` from its parent.
+    On Linux the value comes from /proc. `ru_maxrss` would include the peak of
+    the parent process.
     """
     value = _status("VmHWM")
     if value is not None:
@@ -90,7 +90,7 @@ def peak_bytes():
 
 
 def reset_peak():
-    """Reset the peak of `peak_bytes`.
+    """Reset the peak that `peak_bytes` returns.
 
     Returns:
         bool, whether the system can reset the peak.

@@ -1,4 +1,4 @@
-"""Process of a contender, which sets up and then runs on request."""
+"""Handle of a contender's process, which runs the contender on request."""
 
 import json
 import math
@@ -16,10 +16,10 @@ _ROUND_SECONDS = 0.5
 
 
 class Ended(Exception):
-    """Error if the process of a contender has ended.
+    """Error for a contender whose process has ended too early.
 
     Attributes:
-        status: "skipped" if something is not installed or available, else
+        status: "skipped" if the contender or a package is not available, else
             "failed".
     """
 
@@ -29,7 +29,7 @@ class Ended(Exception):
 
 
 class Process:
-    """Running process of a contender that is set up.
+    """Process in which a contender is set up and waits for requests.
 
     Args:
         contender: Contender of `measurements.measurement`.
@@ -71,11 +71,11 @@ class Process:
         self.calls = max(1, math.ceil(_ROUND_SECONDS / warm))
 
     def run(self):
-        """Run a round; return the seconds of one call."""
+        """Run a round of calls; return the mean seconds of a call."""
         return self._ask(calls=self.calls)["seconds"]
 
     def finish(self):
-        """End the process; return its memory use, dict of bytes."""
+        """End the process; return the memory use, a dict of bytes."""
         self._process.stdin.close()
         memory = self._answer()
         self._process.wait()
@@ -121,7 +121,7 @@ class Process:
 
 
 def _explained(last_line):
-    """Convert the last line of a traceback to an `Ended` for the table."""
+    """Convert the last line of a traceback to an `Ended` error."""
     missing = re.match(
         r"ModuleNotFoundError: No module named '(.*)'", last_line
     )

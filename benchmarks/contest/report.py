@@ -79,15 +79,16 @@ def table(measurement):
 
 
 def matmul_rates(rows):
-    """Find the best rate of matrix products per framework in one run.
+    """Find the best rate of matrix products of each framework.
 
-    Other programs can lower a measured rate, so only the best rate counts.
+    Other programs can lower a measured rate, so only the best rate of a run
+    counts.
 
     Args:
         rows: list of dict with `framework` and `matmul_rate`.
 
     Returns:
-        dict of str to float.
+        dict from framework to operations per second.
     """
     rates = {}
     for row in rows:
@@ -99,10 +100,10 @@ def matmul_rates(rows):
 
 
 def add_shares(measurements):
-    """Add `share_of_matmul_rate` to each row, in place.
+    """Add `share_of_matmul_rate` to the row of each contender, in place.
 
-    The value is the rate of the contender's necessary operations, divided by
-    the best rate of matrix products in the contender's framework.
+    The value is the contender's `flops_per_second`, divided by the best rate of
+    matrix products in the contender's framework.
 
     Args:
         measurements: list of dict, all measurements of a run.

@@ -1,7 +1,7 @@
-"""Rounds of a contest, in which contenders take turns.
+"""Rounds of a measurement, in which contenders take turns.
 
 In each round every contender runs once, so that other programs on the machine
-disturb all contenders alike. Ratios are computed within a round.
+disturb all contenders alike. Ratios compare times of the same round.
 """
 
 import re
@@ -18,9 +18,9 @@ _MIN_ROUNDS = 3
 def hold(measurement, settings, log_directory, say=print):
     """Measure all contenders of a measurement.
 
-    A contender holds its memory from its first turn to its last turn. So
-    contenders run in small groups (heats), one group after the other.
-    The first contender, the reference for all ratios, runs in every heat.
+    A contender needs memory from the first to the last round. To save memory,
+    contenders run in small groups (heats), one group after the other. The first
+    contender, the reference for all ratios, runs in every heat.
 
     Args:
         measurement: Measurement of `measurements.measurement`.
@@ -56,7 +56,7 @@ def hold(measurement, settings, log_directory, say=print):
 
 
 def _heat(measurement, contenders, settings, log_directory, say):
-    """Measure the contenders of one heat: dict from name to results."""
+    """Measure the contenders of one heat: dict from name to dict of results."""
     results, processes = {}, {}
     try:
         for contender in contenders:
@@ -109,7 +109,7 @@ def _rounds(processes, results, settings, say):
 
 
 def _pool(row, other):
-    """Add the results of another heat to the row of the same contender."""
+    """Add a contender's results in another heat to the contender's row."""
     if not row["seconds"]:
         row.update(other)
         return
@@ -122,10 +122,10 @@ def _row(result, flops):
 
     Returns:
         dict of `name`, `library`, `items` of one call, `status` and `reason`.
-        If the contender ran, the dict also has the `seconds` of each round,
-        with quartiles of these times and of the ratios to the first contender.
-        It then also has `items_per_second`, `first_seconds`, `set_up_seconds`,
-        bytes of memory, `matmul_rate` and `flops_per_second`.
+        If the contender ran, the dict also has the `seconds` of each round, and
+        the quartiles of these times and of the ratios to the first contender.
+        The other keys are `items_per_second`, `first_seconds`,
+        `set_up_seconds`, `matmul_rate`, `flops_per_second` and bytes of memory.
     """
     row = dict(result)
     seconds = row["seconds"]
@@ -142,12 +142,12 @@ def _file_name(*names):
 
 
 def quartiles(values):
-    """Compute first quartile, median and third quartile, a list of float."""
+    """Compute the first quartile, the median and the third quartile."""
     return np.percentile(list(values), [25, 50, 75]).tolist()
 
 
 def ratios(seconds, reference):
-    """Divide the time of each round by the reference's time, list of float.
+    """Divide a contender's time in each round by the reference's time.
 
     A disturbance affects both contenders in the same round, so ratios per round
     vary less than the ratio of two medians.

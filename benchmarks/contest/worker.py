@@ -1,10 +1,11 @@
 """Program of a contender's process: set up, then run on request.
 
 Requests and answers are lines of JSON on standard input and output. The output
-of libraries goes to standard error. The first line describes the contender:
-`factory` ("module:function" below `benchmarks.contenders`), its `options`, and
-`matmul_size`. The answer to each further line {"calls": n} is the mean number
-of seconds per call. When the input ends, the last answer has the memory use.
+of libraries goes to standard error. The first request describes the contender:
+`factory` ("module:function" below `benchmarks.contenders`), `options` of the
+factory, and `matmul_size`. Each further request is {"calls": n}; the answer is
+the mean seconds per call. When the input ends, the last answer has the memory
+use.
 """
 
 import importlib
@@ -57,7 +58,7 @@ def main():
 
 
 def timed(run, calls):
-    """Measure the mean seconds per call."""
+    """Measure the mean seconds per call of `run`."""
     begun = time.perf_counter()
     for _ in range(calls):
         run()

@@ -10,8 +10,8 @@ def all_measurements(sizes, files):
 
     Args:
         sizes: Sizes of `workload.sizes`.
-        files: dict of str to str, paths of `text`, `tokenizer` and `directory`.
-            The files need not exist yet.
+        files: dict with the paths of `text`, `tokenizer` and `directory`. The
+            files need not exist yet.
 
     Returns:
         list of Measurement.

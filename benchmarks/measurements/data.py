@@ -11,7 +11,7 @@ from benchmarks.measurements.training import training_step
 
 
 def reading(sizes, files):
-    """Measure reading of records, and the step that consumes them."""
+    """Measure reading of records, and the training step for comparison."""
     step = training_step(sizes, sizes.memory_length).contenders[0]
     return Measurement(
         name="reading",
@@ -45,7 +45,7 @@ def reading(sizes, files):
 
 
 def record_building(sizes, files):
-    """Measure whole builds of records; for stages, see `record_building.py`."""
+    """Measure whole builds of records; `record_building.py` measures stages."""
     return Measurement(
         name="record_building",
         group="record_building",
@@ -109,7 +109,7 @@ def tokenizing(sizes, files):
 
 
 def question_features(sizes, files):
-    """Measure encoding of questions and contexts as labelled windows."""
+    """Measure encoding of questions with long contexts as labelled windows."""
     options = {
         "files": files,
         "num_questions": sizes.questions,

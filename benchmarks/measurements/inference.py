@@ -45,7 +45,7 @@ def inference(sizes, batch_size, num_tokens):
 
 
 def runtimes(sizes, files, batch_size, num_tokens):
-    """Measure exports of a classifier on raw text, by runtime and precision."""
+    """Measure a classifier's exports on raw text, by runtime and precision."""
     shape = {
         "model": sizes.model,
         "batch_size": batch_size,
@@ -96,7 +96,7 @@ def runtimes(sizes, files, batch_size, num_tokens):
 
 
 def generation(sizes, num_prompt):
-    """Measure generation after a prompt, one token at a time."""
+    """Measure generation of tokens after a prompt of `num_prompt` tokens."""
     shape = {
         "model": sizes.model,
         "num_prompt": num_prompt,
@@ -144,7 +144,7 @@ def generation(sizes, num_prompt):
 
 
 def long_document(sizes, length):
-    """Measure inference on one long document: with memory, and in one piece."""
+    """Measure inference on one long document: in segments, or all at once."""
     whole = {"model": sizes.model, "length": length}
     windows = {**whole, "segment_length": sizes.num_tokens}
     segments = {**windows, "memory_length": sizes.memory_length}
@@ -188,7 +188,7 @@ def long_document(sizes, length):
 
 
 def export(sizes, files, batch_size, num_tokens):
-    """Measure an export on raw text, and the model alone."""
+    """Measure an export on raw text and on ids, and the Keras model alone."""
     shape = {
         "files": files,
         "model": sizes.model,

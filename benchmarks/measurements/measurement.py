@@ -1,4 +1,4 @@
-"""Classes of measurements and contenders, and often used contenders.
+"""Classes `Measurement` and `Contender`, and contenders for many uses.
 
 The first contender of a measurement is the reference for all others. A
 contender is a function in `benchmarks.contenders` that sets up and returns the
@@ -24,8 +24,9 @@ class Contender:
         name: str, name in the table.
         library: str, library of the contender.
         factory: str, "module:function" below `benchmarks.contenders`.
-        options: dict, arguments of the function.
-        items: number of items of a call. None: as in the measurement.
+        options: dict, arguments of the factory.
+        items: float, number of items that a call processes. None: the number
+            in the measurement.
         environment: dict, environment variables of the process.
     """
 
@@ -47,9 +48,9 @@ class Measurement:
             only in size.
         title: str, title with all sizes.
         item: str, the counted unit, such as "tokens".
-        items: number of items of a call.
+        items: float, number of items that a call processes.
         contenders: tuple of Contender. The first contender is the reference.
-        flops: number of operations of one call, or None.
+        flops: float, number of operations of one call, or None if unknown.
         needs_text: bool, whether text and a tokenizer must be prepared.
     """
 
@@ -69,7 +70,7 @@ def ours(factory, shape):
 
 
 def ours_on_jax(factory, shape):
-    """Contender: this library on Keras' JAX backend."""
+    """Make the contender of this library on Keras' JAX backend."""
     backend = {"KERAS_BACKEND": "jax"}
     return Contender(f"{OURS}, JAX", OURS, factory, shape, environment=backend)
 
@@ -80,11 +81,11 @@ def garden(factory, shape):
 
 
 def hugging_face(factory, shape, precision=None):
-    """Make contenders of Hugging Face, compiled and not compiled.
+    """Make contenders of Hugging Face, with and without torch.compile.
 
     Args:
         factory, shape: see `Contender`.
-        precision: "bfloat16" to multiply in bfloat16. None: float32.
+        precision: "bfloat16" for matrix products in bfloat16. None: float32.
 
     Returns:
         list of Contender.
@@ -106,7 +107,7 @@ def hugging_face(factory, shape, precision=None):
 
 
 def model_name(sizes):
-    """Name of the model for a title."""
+    """Name of the model, for the title of a measurement."""
     return "XLNet-Base" if sizes.model == BASE else "a tiny XLNet"
 
 

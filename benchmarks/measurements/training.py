@@ -79,7 +79,7 @@ def training_step(sizes, memory_length):
 
 
 def objective_step(sizes):
-    """Measure training steps of the objectives, with BERT as peer."""
+    """Measure a pretraining step of each objective, with BERT as peer."""
     shape = {
         "model": sizes.model,
         "batch_size": sizes.batch_size,
@@ -123,7 +123,7 @@ def objective_step(sizes):
 
 
 def pseudo_masks(sizes):
-    """Measure UniLMv2's single pass, and a pass per factorization step."""
+    """Measure UniLMv2's single pass, and one pass per factorization step."""
     model = SMALL if sizes.model == BASE else sizes.model
     shape = {
         "model": model,

@@ -1,1 +1,1 @@
-"""Compilation for a TPU, without a TPU; traffic and cycles of programs."""
+"""Compilation for a TPU without a TPU, and figures of compiled programs."""

@@ -1,4 +1,4 @@
-"""Lowering of a training step, and compilation for a TPU."""
+"""Lowering of a training step to StableHLO, and compilation for a TPU."""
 
 import itertools
 import math
@@ -50,7 +50,7 @@ def lower_training_step(config, training, features):
 
 
 def of_newer_mlir(text):
-    """Convert StableHLO of TensorFlow 2.20 to the syntax that JAX reads."""
+    """Convert StableHLO from TensorFlow 2.20 to the syntax that JAX reads."""
     # TensorFlow leaves mhlo.copy, an identity, in the text.
     text = re.sub(
         r"(%\d+) = mhlo\.copy (%\w+) : (tensor<[^>]*>)",
@@ -59,7 +59,7 @@ def of_newer_mlir(text):
     )
 
     def a_byte_each(found):
-        """Unpack truth values that were stored as eight per byte."""
+        """Unpack truth values from eight per byte to one per byte."""
         packed, shape = found.groups()
         count = math.prod(map(int, shape.split("x")))
         bits = (
@@ -114,12 +114,12 @@ def compile_for_tpu(text, topology="v5e"):
 
 
 def compile_task_step(kind, config, training, features, topology="v5e"):
-    """Compile the step that `xlnet_tf.finetune` makes on one device of JAX.
+    """Compile a fine-tuning step as `xlnet_tf.finetune` does for a JAX device.
 
     Args:
         kind: str, name of a TaskKind.
         config: XLNetConfig or BertConfig.
-        training: FinetuningSettings, resolved.
+        training: FinetuningSettings, the result of their `resolve` method.
         features: dict of arrays, a batch.
         topology: see `compile_for_tpu`.
 
@@ -165,7 +165,7 @@ def compile_task_step(kind, config, training, features, topology="v5e"):
 
 
 def _devices(topology):
-    """Devices of a topology, real ("cpu") or only known to the compiler."""
+    """Devices of a topology: real for "cpu", else only for the compiler."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
     # The lock for one process per TPU is unnecessary, because nothing runs on a
@@ -185,8 +185,9 @@ def _figures(compiled, memory_of):
     """Make the dict that `compile_for_tpu` returns.
 
     Args:
-        compiled: function without arguments that returns a program.
-        memory_of: function of the program that returns its memory.
+        compiled: callable without arguments that compiles and returns a
+            program.
+        memory_of: callable from a program to the memory statistics.
     """
     begun, cpu_begun = time.monotonic(), time.process_time()
     executable = compiled()
@@ -205,16 +206,16 @@ def _figures(compiled, memory_of):
 
 
 def least_seconds(report, topology):
-    """Compute the minimum time of a step at the chip's own rates.
+    """Compute the minimum time of a step from the chip's highest rates.
 
     Args:
         report: dict, the result of `compile_for_tpu`.
         topology: str, see `compile_for_tpu`.
 
     Returns:
-        dict of floats, empty for "cpu". A step takes at least the longer of
-        `operations_seconds` and `bytes_seconds`. `memory_share` is the share of
-        the chip's memory that the step needs.
+        dict of `operations_seconds`, `bytes_seconds` and `memory_share`, the
+        share of the chip's memory that the step needs. A step takes at least
+        the longer of the two times. The dict is empty for "cpu".
     """
     if topology not in CHIPS:
         return {}
@@ -228,11 +229,11 @@ def least_seconds(report, topology):
 
 
 def dump_flags(dump):
-    """Make environment variables for compilers to dump programs.
+    """Make the environment variables with which compilers dump programs.
 
     Args:
-        dump: pathlib.Path of a directory. Programs as text are written to its
-            folder `hlo`, and programs of a TPU's cores to `llo`.
+        dump: pathlib.Path of a directory. The folder `hlo` in this directory
+            gets programs as text, and `llo` programs of a TPU's cores.
 
     Returns:
         dict of variables, to set before the compilers are loaded.

@@ -1,13 +1,13 @@
 """Memory traffic and cycles of a compiled TPU program, from its text.
 
 The compiler's own count of bytes is the sum over the operands and results of
-all operations, although many of them are in the chip's vector memory. This
-module counts only arrays in the main memory (HBM), with padding, and the copies
-between both memories. The compiler estimates the cycles of each fusion. Its
-estimate for reshapes that move data is zero, so the sum is a lower bound.
+all operations, although many of these arrays are in the chip's vector memory.
+This module counts only arrays in the main memory (HBM), with padding, and the
+copies between both memories. The compiler estimates the cycles of each fusion.
+For reshapes that move data, this estimate is zero, so the sum is a lower bound.
 Pallas kernels have no estimate. For these kernels, this module counts the
-instruction words in the compiler's dump. One word is issued per cycle; waits
-for memory are not counted.
+instruction words in the compiler's dump. The chip issues one word per cycle;
+waits for memory are not counted.
 """
 
 import math
@@ -35,14 +35,15 @@ _BRANCH = 100
 
 
 def traffic(text):
-    """Count bytes to and from HBM, and estimated cycles, of a program.
+    """Count a program's bytes to and from HBM and its estimated cycles.
 
     Args:
         text: str, HLO of the compiled and scheduled program.
 
     Returns:
-        dict of `hbm_bytes`, `operation_cycles`, and `kernels`, a list of (name,
-        shapes of the results) for the calls of Pallas kernels.
+        dict of `hbm_bytes`, `operation_cycles` and `kernels`. `kernels` is a
+        list with (name, shapes of the results) for each call of a Pallas
+        kernel.
     """
     entry = text[text.index("\nENTRY") :]
     buffers, found = {}, {"hbm_bytes": 0, "operation_cycles": 0, "kernels": []}
@@ -71,7 +72,7 @@ def traffic(text):
 
 
 def _buffer(match):
-    """Parse a type: (padded bytes, whether the buffer is in HBM)."""
+    """Parse an array's type: (bytes with padding, whether it is in HBM)."""
     kind, dimensions, layout = match.groups()
     dimensions = [int(x) for x in dimensions.split(",") if x]
     layout = layout or ""
@@ -91,10 +92,10 @@ def kernel_cycles(directory, kernels, trips, early_share=0.0):
     Args:
         directory: path of a dump that `--xla_jf_dump_llo_text=true` wrote.
         kernels: list of (name, shapes), from `traffic`.
-        trips: list of int, iterations of the nested loops: first of the loop
-            over the grid, then of the loop over blocks of rows in a grid cell.
-        early_share: float, share of the blocks of rows that attend only to
-            the earlier part of the keys.
+        trips: list of int, iterations of the two nested loops: the loop over
+            the grid, and the loop over blocks of query rows in a grid cell.
+        early_share: float, share of the blocks of query rows that attend only
+            to the earlier part of the keys.
 
     Returns:
         float, number of words.
@@ -117,7 +118,7 @@ def _kind(name):
 
 
 def _bundles(directory, name):
-    """Find the file with the final instruction words of a call, or None."""
+    """Find the file with the instruction words of a kernel's call, or None."""
     for file in directory.glob(f"*-{name}-*final_bundles.txt"):
         if "schedule-analysis" not in file.name:
             return file
@@ -125,7 +126,7 @@ def _bundles(directory, name):
 
 
 def _words(text, trips, early_share):
-    """Count issued words; a word in loops counts once per iteration."""
+    """Count issued instruction words; a word counts once per iteration."""
     runs = []
     for match in re.finditer(
         r"(?m)^\s*(?:0x[0-9a-f]+|0)\s+(?:\w\w)?\s*:\s*(>*)", text

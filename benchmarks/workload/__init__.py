@@ -1,1 +1,1 @@
-"""Work of the contenders: sizes, batches and texts, equal for all."""
+"""Work of the contenders: equal sizes, batches and texts for all."""

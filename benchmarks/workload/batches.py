@@ -1,6 +1,7 @@
 """Random batches from a seed, equal for all contenders.
 
-Shapes: B batch, T tokens, M memory length, P targets, L layers, D model dim.
+Shapes: B batch, T tokens, M memory length, P targets, L layers, D width of the
+model.
 """
 
 import numpy as np
@@ -27,7 +28,7 @@ def token_batch(model, batch_size, num_tokens):
 
 
 def first_half(num_tokens, memory_length):
-    """Length of the prefix that cannot attend to later tokens."""
+    """Length of the half that cannot attend to later tokens; 0 if M is 0."""
     return num_tokens // 2 if memory_length else 0
 
 
@@ -36,8 +37,9 @@ def pretraining_batch(
 ):
     """Make a pretraining batch, in our form and in the released code's form.
 
-    Our form is `factorization_rank` and `target_positions`. The released form
-    is `perm_mask` and `target_mapping`.
+    In our form, `factorization_rank` and `target_positions` give the order of
+    prediction. In the released form, `perm_mask` and `target_mapping` give this
+    order.
 
     Args:
         first_half_length: int, length of the prefix that cannot attend to later
@@ -46,7 +48,7 @@ def pretraining_batch(
     Returns:
         dict of arrays. `token_ids`, `segment_ids`, `factorization_rank` [B, T]
         and `target_positions`, `target_ids` [B, P] are int32. `target_weights`
-        [B, P], `is_target` [B, T], `perm_mask` [B, T, T], 1 = may NOT attend,
+        [B, P], `is_target` [B, T], `perm_mask` ([B, T, T], 1 = may NOT attend)
         and `target_mapping` [B, P, T] are float32.
     """
     token_ids, segment_ids = token_batch(model, batch_size, num_tokens)
@@ -76,7 +78,7 @@ def pretraining_batch(
 
 
 def objective_batch(objective, model, batch_size, num_tokens, num_targets):
-    """Make a batch of an objective, as from `PretrainingData`.
+    """Make a batch with the features of an objective, as `PretrainingData`.
 
     Args:
         objective: str, name of an objective.
@@ -111,7 +113,8 @@ def objective_batch(objective, model, batch_size, num_tokens, num_targets):
 def block_numbers(num_targets):
     """Draw the factorization step of each target, int32 [P].
 
-    40 % of the blocks have 2 to 6 targets; all other blocks have 1.
+    Consecutive targets of the same step form a block. 40 % of the blocks have 2
+    to 6 targets; all other blocks have 1.
     """
     rng = np.random.default_rng([_SEED, 2])
     sizes = []
@@ -122,7 +125,7 @@ def block_numbers(num_targets):
 
 
 def zero_memories(model, batch_size, memory_length):
-    """Make initial memories of a model, list of L arrays [B, M, D]."""
+    """Make a model's initial memories: L arrays [B, M, D] of zeros."""
     shape = (batch_size, memory_length, model["hidden_dim"])
     return [np.zeros(shape, np.float32) for _ in range(model["num_layers"])]
 
@@ -133,7 +136,7 @@ def labels(batch_size):
 
 
 def task_batch(kind, model, batch_size, num_tokens):
-    """Make a batch as a fine-tuning run reads it.
+    """Make a batch with the features and labels of a fine-tuning task.
 
     Args:
         kind: "classification" or "question_answering".

@@ -1,25 +1,26 @@
-"""Number of necessary operations of XLNet: its matrix products.
+"""Number of necessary operations of XLNet, counted as matrix products.
 
 A product of an [m, k] and a [k, n] matrix counts 2mkn operations. We count the
 matrix products that the result needs, each once. Both streams share one
 projection of keys, values and positions; positions are projected once for the
-whole batch. Position scores count per pair of row and key, not per distance.
-Masked pairs count too. Only rows that are used count: in the query stream the P
-targets, and in the last layer of a pretraining step only the P targets.
-Element-wise work, softmax, normalisation, dropout, the look-up of embeddings
-and the optimizer do not count. An implementation that computes more gets no
-credit.
+whole batch. Position scores count per pair of query row and key, not per
+distance. Masked pairs count as well. Only the query rows that the result needs
+count: in the query stream the P targets, and in the last layer of a pretraining
+step only the P targets. Element-wise work, softmax, normalisation, dropout, the
+look-up of embeddings and the optimizer do not count. Further work of an
+implementation does not count either.
 
-The projection of all K + T distances counts, also in inference, where distances
-of one sign can be enough. So an implementation that computes one sign gets
-credit for work that it does not do.
+The projection of all K + T distances counts in training and in inference. In
+inference, distances of one sign can be enough. So an implementation that
+projects only one sign is credited with work that is not done.
 
 In the backward pass, each product costs two products of the same size, one for
 the gradient of each factor. Memory and position encodings are constants, so
 the backward pass of their projections costs only one product.
 
-Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
-N heads, H head dim, D model dim, F feed-forward dim, V vocabulary.
+Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets, N heads,
+H width of a head, D width of the model, F width of the feed-forward layer, V
+size of the vocabulary.
 """
 
 
@@ -61,9 +62,9 @@ def forward_flops(
 def training_step_flops(
     model, batch_size, num_tokens, memory_length=0, num_targets=0
 ):
-    """Count the operations of a training step with the tied softmax.
+    """Count the operations of a pretraining step, with the tied softmax.
 
-    Args: see `forward_flops`; the softmax has P targets.
+    Args: see `forward_flops`; the softmax is computed for P targets.
 
     Returns:
         int, number of operations.
@@ -87,6 +88,6 @@ def training_step_flops(
 
 
 def _position_flops(model, num_tokens, num_keys):
-    """Count the operations of one layer's projection of all distances."""
+    """Count the operations of projecting all distances in one layer."""
     width = model["num_heads"] * model["head_dim"]
     return 2 * (num_keys + num_tokens) * model["hidden_dim"] * width

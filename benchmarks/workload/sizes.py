@@ -30,7 +30,7 @@ SMALL = {
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Sizes of all measurements; the defaults are XLNet-Base."""
+    """Sizes of all measurements; the default model is XLNet-Base."""
 
     model: dict = dataclasses.field(default_factory=lambda: BASE)
     batch_size: int = 2

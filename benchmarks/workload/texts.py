@@ -1,4 +1,4 @@
-"""Text and tokenizer of a run: given by options, found or made up."""
+"""Text and tokenizer of a benchmark: given, found or made up."""
 
 import glob
 import pathlib
@@ -21,8 +21,8 @@ def prepare(directory, megabytes, text=None, tokenizer=None, vocabulary=None):
             project, else made-up words.
         tokenizer: str, path of a SentencePiece model. None: a model found
             beside the project, else a model trained on the sample.
-        vocabulary: int, number of pieces of a trained tokenizer. If given, no
-            files beside the project are used.
+        vocabulary: int, number of pieces of a newly trained tokenizer. If this
+            number is given, no files beside the project are used.
 
     Returns:
         str, description of text and tokenizer.
@@ -52,7 +52,7 @@ def prepare(directory, megabytes, text=None, tokenizer=None, vocabulary=None):
 
 
 def files_in(directory):
-    """Paths of the prepared files for contenders, dict; see `prepare`."""
+    """Make the dict of paths of the files from `prepare`, for contenders."""
     directory = pathlib.Path(directory)
     return {
         "directory": str(directory),
@@ -62,7 +62,7 @@ def files_in(directory):
 
 
 def read_lines(path):
-    """Read the lines of a sample that are not empty."""
+    """Read the lines of a text file that are not blank."""
     text = pathlib.Path(path).read_text(encoding="utf-8")
     return [line for line in text.splitlines() if line.strip()]
 
@@ -106,7 +106,7 @@ def _from_files(pattern, size):
 
 
 def _made_up(size):
-    """Make up sentences; word frequencies fall as in a natural language."""
+    """Make up sentences with word frequencies as in a natural language."""
     rng = random.Random(0)
     letters = "etaoinshrdlucmfwypvbgk"
     words = [

@@ -1,7 +1,7 @@
 """Site pages made from documents in the repository's root and from notebooks.
 
-The links in these documents lead to files of the repository. The hook turns
-such links into links between pages of the site.
+The links in the documents and notebooks lead to files of the repository. This
+hook turns links to these files into links between pages of the site.
 """
 
 import pathlib
@@ -23,7 +23,7 @@ _SOURCES = {page: name for name, page in OUTSIDE.items()}
 
 
 def on_files(files, config):
-    """Add the documents of the root, and a page for each notebook."""
+    """Add a page for each document of the root and for each notebook."""
     import jupytext
     from mkdocs.structure.files import File
 
@@ -47,7 +47,7 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def _link(found, source, here):
-    """Make a link to a page; if a file has no page, return the link's text."""
+    """Make a link to a file's page; without a page, return the link's text."""
     text, target, anchor = found.groups(default="")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
     if path == "docs":

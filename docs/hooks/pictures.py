@@ -1,8 +1,8 @@
-"""Pictures of the pages, drawn by the commands that the pages contain.
+"""Pictures on the site's pages, drawn by commands that the pages contain.
 
 A page has a line `<!-- picture: what it shows -->` above a code block with one
 command `python -m xlnet_tf.show masks ... --output NAME.svg`. When the site is
-built, the command draws the picture, and the picture follows the block. The
+built, the command draws the picture, which is inserted after the block. The
 repository contains only the command.
 """
 
@@ -20,7 +20,7 @@ BLOCK = re.compile(r"<!-- picture: ([^>]+?) -->\n```sh\n(.*?)```\n", re.DOTALL)
 
 
 def commands(text):
-    """Find a page's pictures: list of (description, words of the command)."""
+    """Find a page's pictures: list of (description, command split in words)."""
     return [
         (title, shlex.split(body.replace("\\\n", " ")))
         for title, body in BLOCK.findall(text)

@@ -1,4 +1,4 @@
-"""Reference pages: public names from docstrings, commands from parsers."""
+"""Reference pages, from docstrings of public names and from option parsers."""
 
 import argparse
 import importlib
@@ -27,7 +27,7 @@ GROUPS = {
 
 
 def on_files(files, config):
-    """Add a page for each package, and one for all commands."""
+    """Add a page for each package, and a page for all commands."""
     from mkdocs.structure.files import File
 
     pages = {f"reference/{name}.md": package_page(name) for name in PACKAGES}
@@ -38,7 +38,7 @@ def on_files(files, config):
 
 
 def public_names(package):
-    """Map each public name of a package to the name in its defining module."""
+    """Map a package's public names to names with the defining modules."""
     package = importlib.import_module(package)
     found, modules = {}, [package]
     for module in modules:
@@ -53,12 +53,12 @@ def public_names(package):
 
 
 def group_of(place):
-    """Find the page's heading for names that are defined at a place, str."""
+    """Find the heading for a name, from the name with the defining module."""
     return next(x for x in GROUPS if place.startswith(GROUPS[x]))
 
 
 def package_page(package):
-    """Text of the page of a package, str."""
+    """Make the text of a package's page."""
     summary = importlib.import_module(package).__doc__.splitlines()[0]
     lines = [f"# {package}", "", summary, ""]
     names = public_names(package)
@@ -86,7 +86,7 @@ def package_page(package):
 
 
 def commands_page():
-    """Text of the page of the commands, str."""
+    """Make the text of the page about the commands."""
     lines = [
         "# Commands",
         "",
@@ -107,7 +107,7 @@ def commands_page():
 
 
 def _tables(parser):
-    """Lines of the tables of a parser, and of its subcommands' tables."""
+    """Make the lines of the option tables of a parser and its subcommands."""
     lines = []
     for group in parser._action_groups:
         rows = [

@@ -1,1 +1,1 @@
-"""Comparison of objectives: settings, commands and table."""
+"""Comparison of objectives: settings, commands, and table of results."""

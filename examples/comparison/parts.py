@@ -1,4 +1,4 @@
-"""Commands of a comparison, their expected times and shared settings."""
+"""Commands of a comparison, with expected times and stored settings."""
 
 from data_pipeline.base.files import read_json
 from data_pipeline.base.files import write_json
@@ -10,13 +10,16 @@ PLAN = "plan.json"
 class Comparison:
     """Commands of a comparison, with their output paths.
 
+    A system is one of the compared models. A command is a tuple (output,
+    *arguments): the output path, and the arguments after `python`.
+
     Args:
         settings: dict, see compare_objectives.yaml.
         text: list of str, files or globs.
         text_format: str, see `build_records`.
-        tasks: dict of task to a list of one or two paths, for training and
-            evaluation.
-        output: path.
+        tasks: dict from the name of a task to a list of one or two paths, for
+            training and evaluation.
+        output: path of the directory for all outputs.
         seeds: int, number of runs of every task.
         steps: int, number of steps of pretraining, or None for the number in
             the settings.
@@ -38,7 +41,7 @@ class Comparison:
         self._tokenizer = output / "tokenizer" / "spiece.model"
 
     def prepare(self, system):
-        """List the commands before pretraining, each as (output, *command)."""
+        """List the commands that a system needs before pretraining."""
         vocabulary_size = self.settings["vocabulary_size"]
         records = self.records(system)
         text = ["--input", *self._text, "--text-format", self._text_format]
@@ -60,13 +63,13 @@ class Comparison:
         ]
 
     def records(self, system):
-        """Path of a system's records; equal settings give the same path."""
+        """Path of a system's records, shared by systems with equal settings."""
         values = system.get("records", {})
         name = "-".join(f"{name}={values[name]}" for name in sorted(values))
         return self.output / "records" / (name or "plain")
 
     def pretrain(self, name, system, steps=None):
-        """Write the settings of pretraining and return (output, *command)."""
+        """Write a system's settings of pretraining; return the command."""
         output = self.output / name / "pretrained"
         if steps is not None:
             output = self.output / "timing" / "pretrained"
@@ -91,12 +94,12 @@ class Comparison:
         )
 
     def finetuning(self, task):
-        """Settings of fine-tuning on a task, dict."""
+        """Make the dict of settings of fine-tuning on a task."""
         own = self.settings["tasks"].get(task, {})
         return {**self.settings["finetuning"], **own}
 
     def finetune(self, name, task):
-        """Write the settings of fine-tuning and return (output, *command)."""
+        """Write the settings of fine-tuning on a task; return the command."""
         place = self.output / name
         place.mkdir(parents=True, exist_ok=True)
         write_json(place / f"{task}.json", self.finetuning(task))
@@ -110,7 +113,7 @@ class Comparison:
         )
 
     def plan(self, names, tasks):
-        """Settings that determine the results, dict: shared, systems, tasks."""
+        """Make a dict of all settings that determine the results."""
         own = ("systems", "tasks", "finetuning", "pretraining")
         shared = {k: v for k, v in self.settings.items() if k not in own}
         return {
@@ -135,12 +138,11 @@ class Comparison:
         return self.output / name / "pretrained" / "preset"
 
     def parts(self, names):
-        """Yield the commands to run for some systems, in order.
+        """Yield the commands for some systems, in the order of running.
 
         Yields:
-            tuple of the system's name; the kind, "pretrain" or a task; the
-            command (output, *command); and the path of the initial weights, or
-            None.
+            (name, kind, command, preset): name of the system; "pretrain" or the
+            name of a task; command; path of the initial weights or None.
         """
         systems = self.settings["systems"]
         for name in names:
@@ -151,16 +153,16 @@ class Comparison:
 
 
 def check_plan(comparison, names):
-    """Refuse to add results to a table with other settings.
+    """Refuse to add results to a table of results with other settings.
 
     Args:
         comparison: Comparison.
         names: list of str, systems to run.
 
     Raises:
-        ValueError: the results in the directory come from another text, another
-            number of tokens or other settings, or a system or task with a
-            result has other settings now.
+        ValueError: if the stored results come from another text, another number
+            of tokens or other shared settings, or if the settings of a system
+            or task have changed since the stored result.
     """
     before = _kept_plan(comparison)
     for kind, values in comparison.plan(names, comparison.tasks).items():
@@ -175,10 +177,10 @@ def check_plan(comparison, names):
 
 
 def keep_plan(comparison, names=(), tasks=()):
-    """Store the settings that the finished results depend on.
+    """Store the settings on which the finished results depend.
 
     Args:
-        comparison: Comparison. Its records must be built.
+        comparison: Comparison, whose records must be built.
         names: names of newly pretrained systems.
         tasks: tasks with a new result.
     """
@@ -196,7 +198,7 @@ def _kept_plan(comparison):
 
 
 def seconds_of_part(comparison, kind, measured):
-    """Estimate the seconds of "pretrain", or of a task with all seeds."""
+    """Estimate the seconds of pretraining, or of a task with all seeds."""
     start, step = measured["start"], measured["step"]
     if kind == "pretrain":
         return start + comparison.pretraining["steps"] * step

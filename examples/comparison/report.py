@@ -43,15 +43,16 @@ def read_results(output, systems, tasks, sequence_length):
 
     Args:
         output: path of the comparison.
-        systems: dict of names to settings.
+        systems: dict from the name of a system to settings.
         tasks: iterable of str.
         sequence_length: int, tokens of a record.
 
     Returns:
-        dict of names to dict: `title`, `against`, `paper` (see
-        compare_objectives.yaml), `parameters`, `tokens`, `curve` (list of
-        tokens and bits per target on held-out text) and `tasks`, a dict of task
-        to dict of `metric`, `median`, `min`, `max`, `all`.
+        dict from the name of a system to a dict. The keys `title`, `against`
+        and `paper` come from compare_objectives.yaml. The other keys are
+        `parameters`, `tokens`, `curve` (list of (tokens, bits per target on
+        held-out text)) and `tasks`. `tasks` is a dict from task to a dict of
+        `metric`, `median`, `min`, `max` and `all`.
     """
     found = {}
     for name, system in systems.items():
@@ -97,7 +98,7 @@ def _count_parameters(preset):
 
 
 def _task_summary(directory):
-    """Read the main metric of all seeds, dict; None for an unfinished task."""
+    """Read a dict of the main metric's values; None if a task is unfinished."""
     file = directory / SEEDS_FILE
     if not file.is_file():
         return None
@@ -107,7 +108,7 @@ def _task_summary(directory):
 
 
 def verdict(summary, other):
-    """Compare the ranges of two systems: "+", "-", or "" if they overlap."""
+    """Compare two ranges: "+" for above, "-" for below, "" for an overlap."""
     if other is None or summary is other:
         return ""
     if summary["min"] > other["max"]:
@@ -116,7 +117,7 @@ def verdict(summary, other):
 
 
 def table(results, tasks):
-    """Write the table in Markdown, with the paper's results if available.
+    """Make the table in Markdown, with the results of the paper if available.
 
     Args:
         results: dict from `read_results`.
@@ -174,7 +175,7 @@ def _row(cells):
 
 
 def draw(results, tasks):
-    """Draw the curves on held-out text, and the ranges of the tasks.
+    """Draw the loss curves on held-out text, and the ranges of task metrics.
 
     Args:
         results: dict of `read_results`.

@@ -1,4 +1,4 @@
-"""Reader of the settings file of a comparison, YAML or JSON."""
+"""Reader of a comparison's settings file in YAML or JSON."""
 
 import dataclasses
 
@@ -32,11 +32,11 @@ NEEDED = {
 
 
 def read_settings(file):
-    """Read a settings file such as compare_objectives.yaml, dict.
+    """Read a settings file such as compare_objectives.yaml to a dict.
 
     Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: an entry is missing or not valid.
+        FileNotFoundError: if the file does not exist.
+        ValueError: if an entry is missing or not valid.
     """
     settings = read_file(Entries, file)
     for name, needed in NEEDED.items():
