@@ -231,7 +231,7 @@ def description(model, source, head, gelu=None):
 
 
 def read_its_tokenizer(arguments):
-    """Load the given tokenizer, or else the model's tokenizer, or None."""
+    """Load the given tokenizer, else the model's; None if neither exists."""
     from xlnet_tf.loading import load_tokenizer
     from xlnet_tf.loading import open_model
 

@@ -128,8 +128,8 @@ def _checked_config(local, path):
 def _opened_weights(archive, local):
     """Context that opens the file of weights in an archive.
 
-    An uncompressed file is read in place. zipfile would first read all bytes
-    that precede the requested position.
+    An uncompressed file is read in place. zipfile would read all preceding
+    bytes first, for each requested position.
 
     Yields:
         (binary file, int): the file of weights and its size in bytes.
@@ -184,7 +184,7 @@ class _Section(io.RawIOBase):
 
 
 def _check_members(archive, stored_bytes):
-    """Refuse an archive whose uncompressed size is far above the real size."""
+    """Refuse an archive that is far larger uncompressed than compressed."""
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
         raise zipfile.BadZipFile("two members have the same name")

@@ -1,8 +1,9 @@
 """Loading of saved models of any format.
 
-`open_model` is the entry point of all other modules. Its path may be the output
-of a run, a model's directory in any format, or a `.keras` file. The result is a
-StoredModel, with the model, the tokenizer and the results of the model's run.
+Other modules find models by `open_model`. Its path may be the output of a run,
+a model's directory in any format, or a `.keras` file. The result is a
+StoredModel, which loads the model, the tokenizer and the results of the model's
+run.
 """
 
 import os
@@ -80,7 +81,7 @@ def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
             `model.keras`.
         verify: bool, whether to compare the files of a directory with its
             `SHA256SUMS`, if this file exists. Default True. The checksums in a
-            `.keras` file are always compared.
+            `.keras` file are always verified.
 
     Returns:
         A model. It is an XLNetPretrainer if the directory has only a backbone.
@@ -170,8 +171,8 @@ class StoredModel:
             model: the loaded model.
             given: str or path of a tokenizer, or None (default) for the model's
                 own tokenizer. A SentencePiece file does not record whether text
-                is lower-cased. For such a file the model's own tokenizer
-                decides this.
+                is lower-cased. For such a file the setting of the model's own
+                tokenizer is used.
             lowercase: bool, whether to lower-case text, or None (default) for
                 the value in the files.
 

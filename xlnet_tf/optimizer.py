@@ -145,8 +145,9 @@ class AdamW(keras.optimizers.AdamW):
             `layer_decay` times the learning rate of the layer above it. The
             factor of learning rate and weight decay is
             `layer_decay ** (L - 1 - l)` for layer l of L layers. For embeddings
-            and shared biases the factor is `layer_decay ** L`, and for heads 1.
-            Default 1, for equal rates. The paper uses 0.75 for SQuAD.
+            and shared biases the factor is `layer_decay ** L`, and for heads
+            the factor is 1. Default 1, for equal rates. The paper uses 0.75 for
+            SQuAD.
         layer_decay_on: str. "step" (default) multiplies the learning rate by
             the factor. "gradient" multiplies the gradient by the factor before
             Adam uses it, as the released code does. Adam divides the gradient
@@ -258,8 +259,8 @@ class AdamW(keras.optimizers.AdamW):
         """Update a weight in place by a single TensorFlow operation.
 
         Keras' own update has ten operations, and each of them passes over the
-        whole weight. For all weights together they take a fifth of the time of
-        a training step on a CPU.
+        whole weight. For all weights together these operations take a fifth of
+        the time of a training step on a CPU.
         """
         import tensorflow as tf
 

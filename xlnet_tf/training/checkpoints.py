@@ -180,9 +180,9 @@ class Checkpoints:
         return True
 
     def _is_old(self):
-        """Whether the time between checkpoints is over on any worker.
+        """Whether the time limit between checkpoints has passed on a worker.
 
-        Workers save together, although their clocks may differ.
+        The result is the same on all workers, because workers save together.
         """
         if self._seconds is None:
             return False
@@ -309,11 +309,11 @@ def remove_leftovers(directory):
 
 
 def _part(name):
-    """Find (part, step) of a checkpoint's file from the file's name.
+    """Parse the name of a checkpoint's file; return (part, step).
 
     The part is the kind of the file: `_DIGESTS`, `_INDEX`, `_DATA` or
-    `_MEMORY`. For files of no checkpoint the result is None, even if the name
-    begins like a checkpoint's file.
+    `_MEMORY`. The result is None if the name is not, from beginning to end, a
+    checkpoint file's name.
     """
     for part, pattern in _PARTS.items():
         if match := pattern.fullmatch(name):

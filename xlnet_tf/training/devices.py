@@ -94,8 +94,8 @@ class JaxWorker(tf.distribute.OneDeviceStrategy):
 
     Args:
         index, count: ints, index of this worker and number of all workers.
-        gather: function of this worker's float that returns an array [count]
-            with the values of all workers.
+        gather: function of a float, the value of this worker. It returns an
+            array [count], the values of all workers.
     """
 
     def __init__(self, index, count, gather):

@@ -219,7 +219,7 @@ def has_ended(directory, result_file, steps):
 
     Args:
         directory, result_file: see `has_progress`.
-        steps: int, the last step.
+        steps: int, number of the run's last step.
     """
     done = steps_of(directory / CHECKPOINTS)
     return done[-1] >= steps if done else (directory / result_file).is_file()

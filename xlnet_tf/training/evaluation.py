@@ -35,7 +35,7 @@ class Evaluator:
     answers, and scores the answers.
 
     Args:
-        task: TaskKind for the kind of `spec`, with the model.
+        task: TaskKind that fits `spec`, with the model.
         spec: TaskSpec.
         labels: tuple of str, the classes, or None.
         splits: dict from a split's name to (examples, EncodedExamples,

@@ -120,7 +120,7 @@ def kept_exports(exports, file):
 
 
 def _steps(exports, noted):
-    """Return the steps of the exports that a run's list has for a directory."""
+    """Read the steps of a directory's exports from the run's list."""
     is_same = noted.get("directory") == _place(exports)
     return noted["steps"] if is_same else []
 

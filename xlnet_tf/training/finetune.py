@@ -76,8 +76,8 @@ def finetune(settings, backend, data, begun=None):
     """Fine-tune a preset on a task, or resume the run in `settings.output`.
 
     Args:
-        settings: FinetuningSettings with `preset` and `output`. `resolve` was
-            not yet called.
+        settings: FinetuningSettings with `preset` and `output`. The run calls
+            the method `resolve`.
         backend: TensorFlow or Jax, which computes the steps.
         data: TaskData of `data_pipeline.tasks`.
         begun: see `loop.Run`.
@@ -146,7 +146,7 @@ def finetune(settings, backend, data, begun=None):
 
 
 class TaskRun(typing.NamedTuple):
-    """Data and settings of a fine-tuning run, before its model is made.
+    """Data and settings from which a fine-tuning run makes its model.
 
     Attributes:
         data: TaskData.

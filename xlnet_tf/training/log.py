@@ -94,8 +94,8 @@ class MetricsLog:
         settings: PretrainingSettings or FinetuningSettings. Only `steps`,
             `log_to` and `profile` are used.
         global_step: tf.Variable, the number of steps so far.
-        describe: function of ("train" or "eval", dict of scalars) that returns
-            the text between the step and the time left in a progress line.
+        describe: function of ("train" or "eval", dict of scalars). It returns
+            the part of a progress line between the step and the time left.
         quiet: bool, whether to print nothing. Default False.
     """
 
@@ -254,8 +254,8 @@ class NotFiniteSteps:
 
     Args:
         directory: path of the run.
-        rows_of_step: function of a step that returns a list of dicts. Each dict
-            describes the source of a row of the global batch.
+        rows_of_step: function of a step's number. It returns a list of dicts.
+            Each dict describes the source of a row of the global batch.
         is_chief: bool, whether this process writes the file.
     """
 
@@ -293,7 +293,7 @@ class NotFiniteSteps:
 
 
 def noted_steps(directory):
-    """Read the lines about steps that were not finite, list of dict."""
+    """List the logged lines about steps that were not finite."""
     return read_steps(as_path(directory) / NOT_FINITE_FILE)
 
 

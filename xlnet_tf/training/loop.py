@@ -71,14 +71,13 @@ class Training:
     Attributes:
         make_steps: function without arguments that returns the backend's Steps
             from the current step on.
-        figures: function of a LoopReport that returns the figures to log, dict
+        figures: function of a LoopReport. It returns the figures to log, dict
             of str to float.
-        progress_text: function of ("train" or "eval", dict of figures) that
-            returns the text between the step and the time left in a progress
-            line.
+        progress_text: function of ("train" or "eval", dict of figures). It
+            returns the part of a progress line between the step and the time
+            left.
         rows_of_step: function of a step, counted from 1. It returns a list of
-            dicts, each of which describes the source of a row of the step's
-            batch.
+            dicts. Each dict describes the source of a row of the step's batch.
         advice: str, advice to print if losses or gradients are not finite.
         save_best: function without arguments that saves the weights.
         evaluate: function of `must_stop`, or None (default) for no evaluations.

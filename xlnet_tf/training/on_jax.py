@@ -1,4 +1,4 @@
-"""Steps, evaluations and predictions on JAX, data-parallel.
+"""Data-parallel steps, evaluations and predictions on JAX.
 
 Data, files and the loop are the same as on TensorFlow. Each device computes its
 rows of the batch with the same seeds as a replica of a TensorFlow strategy.
@@ -151,7 +151,7 @@ class Jax:
         return f"JAX, {len(self.devices)} device(s) of {kind}{several}"
 
     def moment_shape(self, weight):
-        """Return the shape of a moment on one device; see `TensorFlow`."""
+        """Return an Adam moment's shape on one device; see `TensorFlow`."""
         sharding = self.devices.sharding(self.devices.spec_of(weight))
         return sharding.shard_shape(weight.shape)
 
@@ -315,7 +315,7 @@ class Devices:
         return NamedSharding(self._mesh, spec)
 
     def summed(self, sums):
-        """Sum a pytree over the devices, within `on_each`."""
+        """Sum a pytree over the devices, in a function for `on_each`."""
         # XLA would copy the sums of a single device.
         return jax.lax.psum(sums, "rows") if len(self) > 1 else sums
 
@@ -338,7 +338,7 @@ class Devices:
         return _ALL
 
     def summed_gradient(self, gradient):
-        """Sum a gradient over the devices, within `on_each`.
+        """Sum a gradient over the devices, in a function for `on_each`.
 
         Each device receives the part of the sum that it keeps, see `spec_of`.
         """
@@ -627,12 +627,12 @@ def make_step(model, optimizer, loss, settings, devices):
         function of (weights, moments, others, features, seeds) that returns
         (weights, moments, memory, report). The weights and moments are lists of
         arrays. The given weights and moments cannot be read afterwards.
-        `others` is the list of arrays of `untrained`. `features` is a dict of
-        arrays of B rows, memory included. `seeds` is int32 [devices,
-        micro-batches, 2]. `memory` is a dict for `StatefulMemory.write`.
-        `report` is a dict. It has `loss`, `gradient_norm` and `is_finite` of
-        the whole batch, and the sums `metrics` and `weight`. These sums are
-        zero if the step is not finite.
+        `others` is a list of arrays, the values of the weights that `untrained`
+        lists. `features` is a dict of arrays of B rows, memory included.
+        `seeds` is int32 [devices, micro-batches, 2]. `memory` is a dict for
+        `StatefulMemory.write`. `report` is a dict. It has `loss`,
+        `gradient_norm` and `is_finite` of the whole batch, and the sums
+        `metrics` and `weight`. These sums are zero if the step is not finite.
     """
     sums_of_batch = _gradients(model, loss, settings, devices)
 
@@ -745,7 +745,7 @@ def _updated(weights, moments, gradient, metrics, weight, optimizer, settings):
 
 
 def _if(condition, these, others):
-    """Select the arrays `these` if a condition holds, else the `others`."""
+    """Select the arrays `these` if a condition holds, else `others`."""
     return jax.tree.map(
         lambda one, other: jnp.where(condition, one, other), these, others
     )

@@ -151,7 +151,7 @@ def distributed(batches, settings, strategy):
 
 
 class Means:
-    """Weighted means of metrics over training steps or batches.
+    """Weighted means of metrics over the steps of a loop or an evaluation.
 
     Args:
         names: sequence of str.

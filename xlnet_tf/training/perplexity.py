@@ -46,7 +46,7 @@ class Perplexity:
     seconds: float
 
     def report(self):
-        """Return loss, perplexities, bits, counts and speed, dict of numbers.
+        """Return a dict of loss, perplexities, bits, counts and speed.
 
         A perplexity that is too large for a float is None. An example is the
         perplexity per word in a language without blanks between words.
@@ -132,7 +132,7 @@ def evaluate_with_window(
 ):
     """Sum the losses of a text's tokens, read in a sliding window.
 
-    The model has no memory. After the first `window` tokens, every token
+    The model's memory is not used. After the first `window` tokens, every token
     attends to at least `window - stride` tokens.
 
     Args:
@@ -201,7 +201,7 @@ def _batch(token_ids, places, counts=True):
 
 
 def _losses(model, names):
-    """Make a function of features that returns summed losses and memories."""
+    """Make a function that computes summed losses and memories."""
 
     def losses(**features):
         outputs = model(features, training=False)

@@ -201,7 +201,7 @@ def _given_config(settings, manifest, values):
 
 
 def _gives_memory_length(settings):
-    """Whether --set, the config file or the preset gives memory_length.
+    """Whether --set, the config file or the preset sets memory_length.
 
     Config files of the released code do not contain this field.
     """

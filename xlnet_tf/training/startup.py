@@ -1,4 +1,4 @@
-"""Checks and environment variables of a command before it loads TensorFlow."""
+"""Checks and environment variables for commands, before TensorFlow loads."""
 
 import os
 

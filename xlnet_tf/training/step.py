@@ -34,7 +34,7 @@ class Loss(typing.NamedTuple):
             metrics.
         metrics: tuple of str, names of the metrics, including "loss".
         seed_stream: int, one number for pretraining and another for
-            fine-tuning, so that the two have different random numbers.
+            fine-tuning, so that these runs draw different random numbers.
     """
 
     outputs: Callable

@@ -13,8 +13,8 @@ from xlnet_tf.training.devices import is_one_device
 def make_optimizer(model, settings, **arguments):
     """Make and build AdamW with warm-up and decay of the learning rate.
 
-    The optimizer is built immediately, because Keras restores an optimizer
-    wrongly if it is not built.
+    The optimizer is built immediately, because Keras wrongly restores an
+    optimizer that is not built.
 
     Args:
         model: keras.Model, made in the strategy's scope.
@@ -106,8 +106,8 @@ def make_update(optimizer, variables, settings, strategy):
 
     Returns:
         function of (gradients, loss, weight) that returns (norm, is_finite).
-        Each replica calls the function. `gradients` and `loss`, a float32
-        scalar, are sums over the whole batch. The function divides both by
+        Each replica calls the function. `gradients` and `loss` (a float32
+        scalar) are sums over the whole batch. The function divides both by
         `weight` (at least 1e-6), and clips the gradients. `norm` is the
         gradients' norm before clipping, a float32 scalar. `is_finite` is a bool
         scalar, whether the weights were updated.

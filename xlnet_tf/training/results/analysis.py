@@ -58,7 +58,7 @@ def analyse(task, examples, decoded, labels=None):
 
 
 def calibration_bins(confidence, right):
-    """Group examples by confidence; compute each group's mean and accuracy.
+    """Compute the mean confidence and the accuracy of each confidence bin.
 
     Args:
         confidence: [X], probabilities of the predicted classes.
@@ -83,9 +83,9 @@ def calibration_error(confidence, right):
     Args: see `calibration_bins`.
 
     Returns:
-        float, the mean of a distance over all examples. The distance of an
-        example is the difference between the mean confidence and the accuracy
-        of its bin.
+        float, a mean over all examples. The value of an example is the distance
+        between two numbers: the mean confidence and the accuracy of the
+        example's bin.
 
     Source: Naeini et al., 2015; ten bins of equal width.
     """

@@ -113,7 +113,7 @@ def _gradient_of_embeddings(kind):
 
 
 def _words(tokenizer, token_ids, products):
-    """Join the tokens of a sequence to a list of (word, influence)."""
+    """Join a sequence's tokens to words; return (word, influence) pairs."""
     words = []
     for index, value in zip(token_ids.tolist(), products.tolist(), strict=True):
         if index in (CLS_ID, SEP_ID):

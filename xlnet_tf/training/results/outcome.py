@@ -118,7 +118,7 @@ def _last_loss(directory, kind):
 
 
 def warning_of_failure(directory, vocabulary_size, predictions=1):
-    """Return a warning if a run's last loss is far above a random guess's.
+    """Return a warning if the last loss is far above a random guess's loss.
 
     Args:
         directory: path of the run.

@@ -181,7 +181,7 @@ def answers_by_length(examples, decoded):
         decoded: list of X dicts with `answer`, which is "" for no answer.
 
     Returns:
-        dict from a range of numbers of words, such as "3 to 4", to (number of
+        dict from a range of word counts, such as "3 to 4", to (number of
         questions, mean F1). The F1 is in percent, as in SQuAD's official
         script. The lowest range is first. The key "none" is for questions
         without an answer. Ranges without questions are left out.
