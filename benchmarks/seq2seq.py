@@ -91,7 +91,7 @@ def ours(start, files, preset, place, seed, settings):
 
 
 def make_other(kind, config, settings):
-    """Make a random T5 or BART of Hugging Face, of the preset's size."""
+    """Make a T5 or BART with random weights, of the preset's size."""
     import transformers
 
     sizes = {

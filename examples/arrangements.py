@@ -66,8 +66,8 @@ def versions(documents, generator):
     The groups are in random order. If a group has sentences of 8 to 40 words,
     eight versions of one of these sentences follow the group. A version lacks
     a tenth to a half of the words. If segments A and B are such versions and B
-    follows A, both share words. So the model learns to compare the words of A
-    and B, as in tasks that compare sentences.
+    follows A, the segments share words. So the model learns to compare the
+    words of A and B, as in tasks that compare sentences.
     """
     group = []
     for line in shuffled(documents, generator):

@@ -165,7 +165,7 @@ def compile_task_step(kind, config, training, features, topology="v5e"):
 
 
 def _devices(topology):
-    """Devices of a topology: real for "cpu", else only for the compiler."""
+    """Devices of a topology: real CPUs, or TPUs described for the compiler."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
     # The lock for one process per TPU is unnecessary, because nothing runs on a

@@ -78,7 +78,7 @@ def pretraining_batch(
 
 
 def objective_batch(objective, model, batch_size, num_tokens, num_targets):
-    """Make a batch with the features of an objective, as `PretrainingData`.
+    """Make a batch with an objective's features, as from `PretrainingData`.
 
     Args:
         objective: str, name of an objective.

@@ -38,7 +38,7 @@ def on_files(files, config):
 
 
 def public_names(package):
-    """Map a package's public names to names with the defining modules."""
+    """Make a dict from public names to the names in the defining modules."""
     package = importlib.import_module(package)
     found, modules = {}, [package]
     for module in modules:
@@ -53,7 +53,7 @@ def public_names(package):
 
 
 def group_of(place):
-    """Find the heading for a name, from the name with the defining module."""
+    """Find the heading of a name; `place` is the name with its module."""
     return next(x for x in GROUPS if place.startswith(GROUPS[x]))
 
 

@@ -230,7 +230,7 @@ class Client:
             yield answer
 
     def _attempt(self, send):
-        """Call `send(seconds left)` until the server is available."""
+        """Call `send(seconds left)`; retry if the server is unavailable."""
         end = time.monotonic() + self._timeout
         for attempt in itertools.count():
             try:
@@ -350,7 +350,7 @@ def _array(name, value, dtype, rank):
 
 
 def _texts(given, dtype):
-    """Convert texts to bytes; return the array and all values not a text."""
+    """Convert texts to bytes; return the array and values of other types."""
     flat = [
         text.encode() if isinstance(text, str) else text
         for text in given.reshape(-1).tolist()

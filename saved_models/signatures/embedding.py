@@ -281,7 +281,7 @@ def padded(ids, minimum=1, layout=LAYOUTS["xlnet"]):
 
 
 def with_ends(ids, sequence_length, layout=LAYOUTS["xlnet"]):
-    """Add [SEP] and [CLS] to ragged ids, truncated to `sequence_length`."""
+    """Add [SEP] and [CLS] to ragged ids; truncate to `sequence_length`."""
     ids = ids[:, : sequence_length - 2]
     parts = [ids, _symbols(ids, SEP_ID)]
     parts.insert(0 if layout.class_first else 2, _symbols(ids, CLS_ID))

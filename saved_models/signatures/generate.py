@@ -230,7 +230,7 @@ class GenerateSignature(tf.Module):
         """Generate tokens [N, R, S] for a batch, with log-probabilities.
 
         With beam search there is one log-probability for each text, [N, R].
-        Otherwise there is one for each token, [N, R, S].
+        Otherwise there is one log-probability for each token, [N, R, S].
         """
         settings, decoder = self._settings, self._decoder
         steps = settings.max_new_tokens
