@@ -30,7 +30,7 @@ def answer(
     max_answer_length=64,
     null_threshold=None,
 ):
-    """Answer questions in raw strings; see `XLNetQuestionAnswering.answer`."""
+    """Answer questions, raw strings; see `XLNetQuestionAnswering.answer`."""
     check_preprocessor(task)
     x = task.preprocessor.tensors({"question": questions, "context": contexts})
     is_single = task.preprocessor.is_single(x)
@@ -59,8 +59,8 @@ def check_places(contexts, y):
     Args:
         contexts: list with the context of each question. Other types are
             accepted, but not checked.
-        y: dict with lists of "answer_start", int, in characters, and
-            "answer_text", str.
+        y: dict of "answer_start" (list of int, counted in characters) and
+            "answer_text" (list of str).
 
     Raises:
         ValueError: if every answer with text is at a wrong position.
@@ -118,7 +118,7 @@ def _spans(task, x, batch_size, n_best, max_answer_length):
 
 
 def _rows(spans, null_threshold):
-    """Convert the answers of each question to a dict of Python values."""
+    """Yield a dict of Python values with the answers to each question."""
     spans = {name: value.numpy().tolist() for name, value in spans.items()}
     names = ("text", "begin", "end", "score")
     for *columns, null_score in zip(
@@ -222,11 +222,11 @@ def _check_numbers(outputs):
 
 
 def answer_tensors(y):
-    """Convert labels of `fit` to a dict of tensors.
+    """Convert the answers that `fit` gets as labels to a dict of tensors.
 
     Args:
-        y: dict of `answer_start`, integers, and `answer_text`, texts, each with
-            one value per question.
+        y: dict of `answer_start` (integers) and `answer_text` (texts), each
+            with one value per question.
 
     Raises:
         ValueError: if an entry is missing, or has several values for a

@@ -1,7 +1,7 @@
 """Preprocessors of questions with options, and of queries with documents.
 
 Shapes: B batch, O options of a question or documents of a query, T tokens,
-R rows of O sequences, N texts.
+R rows of O sequences, N texts. Axes in parentheses are ragged.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         Other arguments: see `Preprocessor`.
 
     Call arguments:
-        x: dict of strings "context" [B], "question" [B], "options" [B, O].
+        x: dict of "context" [B], "question" [B] and "options" [B, O], strings.
         y, sample_weight: returned unchanged.
 
     Returns:
@@ -115,7 +115,7 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
         training: bool = False,
         progress: bool = False,
     ):
-        """Encode questions with options as rows; see `Preprocessor.encode`.
+        """Encode questions with options; see `Preprocessor.encode`.
 
         Args:
             examples: list of ChoiceExample with equally many options.
@@ -123,8 +123,8 @@ class XLNetMultipleChoicePreprocessor(Preprocessor):
             training, progress: see `Preprocessor.encode`.
 
         Returns:
-            EncodedExamples with `label` int32 [R], the index of the right
-            option, or -1 if unknown.
+            EncodedExamples with `label` (int32 [R], index of the right option,
+            -1 if unknown). Each row is a question with its O options.
 
         Raises:
             ValueError: if the examples have different numbers of options.
@@ -176,16 +176,16 @@ class XLNetRankerPreprocessor(Preprocessor):
     Args: see `Preprocessor`.
 
     Call arguments:
-        x: dict of strings "query" [B] and "documents" [B, O], or ragged [B,
-            (O)] if queries have different numbers of documents.
+        x: dict of strings "query" [B] and "documents" [B, O]. If queries have
+            different numbers of documents, "documents" is ragged [B, (O)].
         y: [B, O] or ragged [B, (O)], the relevance of each document, or None.
         sample_weight: [B], returned unchanged.
 
     Returns:
-        dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, O, T],
-        and `document_mask`, int32 [B, O], 1 = a document, 0 = filler. If `y` or
-        `sample_weight` is given, it follows the dict in a tuple. This `y` is
-        float32 [B, O].
+        dict of `token_ids`, `segment_ids` and `padding_mask` (int32 [B, O, T])
+        and `document_mask` (int32 [B, O], 1 = a document, 0 = filler). If `y`
+        or `sample_weight` is given, it follows the dict in a tuple. The
+        returned `y` is float32 [B, O].
 
     Example:
 
@@ -245,11 +245,12 @@ class XLNetRankerPreprocessor(Preprocessor):
         progress: bool = False,
         num_documents: int = 8,
     ):
-        """Encode queries with documents as rows; see `Preprocessor.encode`.
+        """Encode queries with documents; see `Preprocessor.encode`.
 
-        If a query has more than `num_documents` documents, the documents are
-        divided among several rows, so that as many rows as possible have a
-        relevant document. Copies of a row's first document, with
+        Each row has one query and O documents. If a query has more than
+        `num_documents` documents, the documents are divided among several rows,
+        so that as many rows as possible have a relevant document. If a row has
+        fewer documents, copies of the row's first document, with
         `document_mask` 0, fill up the row.
 
         Args:
@@ -259,10 +260,10 @@ class XLNetRankerPreprocessor(Preprocessor):
             num_documents: int, O, number of documents per row. Default 8.
 
         Returns:
-            EncodedExamples with three arrays [R, O]. `label` float32 is the
-            relevance (0 if unknown). `document_mask` int32 is 1 for a document
-            and 0 for filler. `example` int32 is the index of each document's
-            example.
+            EncodedExamples with three arrays [R, O]. `label` (float32) is the
+            relevance of each document, 0 if unknown. `document_mask` (int32) is
+            1 for a document and 0 for filler. `example` (int32) is the index of
+            each document's example.
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
@@ -299,7 +300,10 @@ class XLNetRankerPreprocessor(Preprocessor):
 
 
 def _repeated(preprocessor, ids, rows):
-    """Truncate ids, ragged [N, (T)], and repeat a text's ids per sequence."""
+    """Truncate ids, ragged [N, (T)], and gather the text of each sequence.
+
+    `rows` has the index of each sequence's text.
+    """
     import tensorflow as tf
 
     from data_pipeline.features.packing import checked_size
@@ -351,7 +355,10 @@ def _check_options(examples):
 
 
 def _rows_of_queries(examples, num_documents):
-    """Divide examples into rows: lists of at most `num_documents` indices."""
+    """Divide each query's examples into rows of at most `num_documents`.
+
+    A row is a list of indices of examples.
+    """
     queries = {}
     for index, example in enumerate(examples):
         queries.setdefault(example.query_id, []).append(index)

@@ -1,4 +1,4 @@
-"""Files of preprocessors: their tokenizer and their settings in a directory."""
+"""Files of preprocessors in a directory: the tokenizer and the settings."""
 
 import importlib.util
 import inspect
@@ -22,7 +22,7 @@ _NEEDED = ("tensorflow", "tensorflow_text", "sentencepiece", "data_pipeline")
 
 
 def can_preprocess():
-    """Whether a preprocessor's packages are installed, without an import."""
+    """Whether all packages that a preprocessor needs are installed."""
     try:
         return all(importlib.util.find_spec(name) for name in _NEEDED)
     except ImportError:
@@ -44,7 +44,7 @@ def _check_names(file, cls, settings):
 class PreprocessorPreset:
     """Mixin with methods that read and write the presets of preprocessors.
 
-    The class must have the attributes `tokenizer` and `settings`.
+    A subclass must have the attribute `tokenizer` and the method `settings`.
     """
 
     tokenizer: Any
@@ -55,8 +55,8 @@ class PreprocessorPreset:
     ):
         """Make a preprocessor from the tokenizer of a model directory.
 
-        If the directory has a saved preprocessor of this class, its settings
-        are used; otherwise the defaults.
+        If the directory has a saved preprocessor of this class, the saved
+        settings are used; otherwise the default settings.
 
         Args:
             path: str or path of a preset, or of a directory with a released
@@ -109,11 +109,11 @@ class PreprocessorPreset:
         Args:
             path: str or path of a directory or of a checkpoint in it.
             verify: bool, see `from_preset`.
-            layout: str, layout for a directory without a saved preprocessor of
-                this class.
+            layout: str, layout of sequences if the directory has no saved
+                preprocessor of this class.
 
         Returns:
-            A preprocessor of this class; or None, if the directory has no
+            A preprocessor of this class. None if the directory has no
             SentencePiece tokenizer, or TensorFlow Text or SentencePiece is not
             installed.
 
@@ -171,7 +171,7 @@ class PreprocessorPreset:
         add_checksums(path, written)
 
     def save_settings(self, path):
-        """Write `preprocessor.json`, the settings without the tokenizer."""
+        """Write the settings, without the tokenizer, to `preprocessor.json`."""
         saved = {
             FORMAT_VERSION: own.PRESET_VERSION,
             "module": type(self).__module__,

@@ -72,7 +72,7 @@ def gives_batches(x):
 
 
 def checked_rows(model, x, y=None, sample_weight=None):
-    """Check rows and labels, and convert the labels for the loss.
+    """Check examples and labels, and convert the labels for the loss.
 
     Args:
         model, x, y, sample_weight: see `keras_input`; `x` is not a data set.
@@ -96,7 +96,7 @@ def checked_rows(model, x, y=None, sample_weight=None):
 
 
 def prepared(model, x, y=None, sample_weight=None):
-    """Convert a batch of strings to features; leave features unchanged.
+    """Convert a batch of strings to features, or return features unchanged.
 
     Args:
         model, x, y, sample_weight: see `keras_input`; `x` is not a data set.
@@ -112,7 +112,7 @@ def prepared(model, x, y=None, sample_weight=None):
 
 
 def refuse_weights():
-    """Raise ValueError for weights without labels, which Keras would ignore."""
+    """Raise ValueError: Keras would ignore sample weights without labels."""
     raise ValueError(
         "`sample_weight` and `class_weight` weigh `y`, which is not given. "
         "Targets of pretraining are weighed by the feature `target_weights` "
@@ -171,7 +171,7 @@ def _mapped(preprocessor, data):
 
 
 def _prepared_data_set(model, data):
-    """Convert the user's data set to features, with checked labels."""
+    """Convert the user's data set to features, and add a check of labels."""
     limits = model.label_range(data)
     if limits is not None:
         data = check_labels(data, *limits)
@@ -205,21 +205,21 @@ def _refuse_string_labels(spec):
 def check_labels(data, least, most, words, any_shape=False):
     """Add a check of the labels' range to a data set.
 
-    The check is part of the data set, so that it also works with steps compiled
-    by XLA, where a wrong label would make the loss NaN.
+    The check runs in the data set, so it also works if XLA compiles the steps.
+    In a compiled step, a wrong label would make the loss NaN.
 
     Args:
         data: tf.data.Dataset of batches `(x, y)` or `(x, y, sample_weight)`.
         least, most: numbers, smallest and largest valid label.
         words: str, description of valid labels for the error message.
-        any_shape: bool, whether labels with shapes besides [B] and [B, 1] are
-            also checked. Default False, because such labels belong to a custom
-            loss.
+        any_shape: bool, whether labels of any shape are checked. Default False:
+            only labels [B] and [B, 1] are checked, because labels of other
+            shapes belong to a custom loss.
 
     Returns:
-        tf.data.Dataset of the same elements, where an invalid label raises
-        InvalidArgumentError. If `data` has no labels to check or is
-        distributed, it is returned unchanged.
+        tf.data.Dataset with the elements of `data`, where an invalid label
+        raises InvalidArgumentError. If `data` has no labels to check or is
+        distributed, `data` is returned unchanged.
 
     Raises:
         ValueError: if the labels are strings.
@@ -250,13 +250,13 @@ def check_labels(data, least, most, words, any_shape=False):
 
 
 def _prepared_batches(model, batches):
-    """Convert a PyDataset or generator of batches to features.
+    """Convert the batches of a PyDataset or generator to features.
 
     Args:
         model: Task.
         batches: `keras.utils.PyDataset` or generator of batches `x`, `(x, y)`
             or `(x, y, sample_weight)`. The first batch of a PyDataset is read
-            one additional time, to look for raw strings.
+            an additional time, to find out whether it contains raw strings.
     """
 
     def of_features(batch):
@@ -340,7 +340,7 @@ def split(model, x, y, sample_weight, fraction):
 
 
 def tensors(preprocessor, x, y=None, sample_weight=None):
-    """Convert raw input and labels to tensors, in tuples as Keras expects.
+    """Convert raw input, labels and weights to tensors in a tuple for Keras.
 
     Raises:
         ValueError: if `x` is one example, not a batch.

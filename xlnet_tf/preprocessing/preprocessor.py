@@ -3,7 +3,7 @@
 A preprocessor runs eagerly and inside `tf.data.Dataset.map`. TensorFlow Text
 and SentencePiece are required, and imported on first use.
 
-Shapes: B batch, N texts, T tokens.
+Shapes: B batch, N texts, T tokens. Axes in parentheses are ragged.
 """
 
 import base64
@@ -24,8 +24,8 @@ _MOST_UNUSED_TOKENS = 256
 class Preprocessor(PreprocessorPreset):
     """Converter of raw strings to features; base of all preprocessors.
 
-    A subclass defines `tensors`, `features` and `encode`. A subclass may
-    override `call` to also change labels.
+    A subclass defines `tensors`, `features` and `encode`. A subclass that
+    changes labels also overrides `call`.
 
     Args:
         tokenizer: data_pipeline Tokenizer.
@@ -35,7 +35,7 @@ class Preprocessor(PreprocessorPreset):
             "longest_first" (default, as in the released code), "only_first" or
             "only_second".
         pad_to_longest: bool, whether batches are padded to their longest
-            sequence instead of `sequence_length`. This is faster without XLA.
+            sequence instead of `sequence_length`. True is faster without XLA.
             Default False.
         layout: str, the model's `config.layout`. "xlnet" (default): [CLS] is
             the last token. "bert": [CLS] is the first token, and padding is on
@@ -96,7 +96,7 @@ class Preprocessor(PreprocessorPreset):
 
     @property
     def fillers(self):
-        """Values of features in padding, dict from feature name to int."""
+        """Dict of the names of features to the int that fills padding."""
         return self._layout.fillers(self.pad_side)
 
     @property
@@ -173,13 +173,15 @@ class Preprocessor(PreprocessorPreset):
     ):
         """Encode examples as rows of features and labels, for fine-tuning.
 
-        Texts are encoded by the same functions as in a call.
+        Most examples become one row. An example that is read in several windows
+        becomes several rows. The functions that encode texts are the same as
+        when the preprocessor is called.
 
         Args:
             examples: list of examples of `data_pipeline.tasks.examples`.
             labels: sequence of str, names of the classes or tags, or None.
             training: bool, whether the rows are for training. If False, every
-                example has a row, so that it gets a prediction. Default False.
+                example has a row and so gets a prediction. Default False.
             progress: bool, whether to show a progress bar. Default False.
 
         Returns:
@@ -200,11 +202,11 @@ class Preprocessor(PreprocessorPreset):
         Args:
             function: callable.
             x: dict of tensors, see `tensors`.
-            *others: other arguments of the batch or the example.
+            *others: tensors, further arguments of `function`.
 
         Returns:
-            the result of the function; for one example, the first row of the
-            result.
+            the result of the function; for one example, the result without the
+            batch axis.
         """
         if self.is_single(x):
             return _first_row(function(*add_axis((x, *others))))
@@ -229,7 +231,7 @@ class Preprocessor(PreprocessorPreset):
 
     @property
     def graph_tokenizer(self):
-        """Tokenizer as TensorFlow ops, by default shared by preprocessors."""
+        """Tokenizer in TensorFlow ops, by default shared by preprocessors."""
         if self._graph_tokenizer is not None:
             return self._graph_tokenizer
         from data_pipeline.tokenization.graph import graph_of
@@ -256,7 +258,7 @@ class Preprocessor(PreprocessorPreset):
         )
 
     def settings(self):
-        """Constructor arguments except the tokenizer, dict of JSON values."""
+        """Make a dict of the constructor arguments except the tokenizer."""
         return {
             "sequence_length": self.sequence_length,
             "truncate": self.truncate,
@@ -316,7 +318,7 @@ class Preprocessor(PreprocessorPreset):
 
 
 def most_positions(config):
-    """Maximum sequence length of a config's model, int or infinity."""
+    """Find the maximum sequence length of a model, an int or infinity."""
     return getattr(config, "max_positions", math.inf)
 
 
@@ -342,8 +344,8 @@ def check_vocabulary(
     """Refuse a tokenizer with more pieces than the model has tokens.
 
     A model may have more tokens than the tokenizer has pieces: added tokens,
-    and padding rows of the embedding table. These tokens are never predicted. A
-    warning is issued if there are very many such tokens.
+    and padding rows of the embedding table. These extra tokens are never
+    predicted. A warning is issued if there are very many extra tokens.
 
     Args:
         num_pieces: int, number of the tokenizer's pieces.
@@ -351,7 +353,7 @@ def check_vocabulary(
         advice: str, advice for the message, without a full stop.
 
     Raises:
-        ValueError: if the tokenizer has more pieces.
+        ValueError: if the tokenizer has more pieces than the model has tokens.
     """
     text = (
         f"the tokenizer has {num_pieces:,} pieces and the model {num_tokens:,} "
@@ -377,7 +379,7 @@ def _unconverted(function):
 
 
 def add_axis(values):
-    """Make a batch of one example from its tensors, in a dict or tuple."""
+    """Add a batch axis to the tensors of one example, in a dict or tuple."""
     import tensorflow as tf
 
     return _map(lambda tensor: tf.expand_dims(tensor, 0), values)

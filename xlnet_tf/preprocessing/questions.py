@@ -1,4 +1,4 @@
-"""Preprocessor of questions and contexts, which are read in windows.
+"""Preprocessor of questions with contexts; long contexts are read in windows.
 
 Shapes: B questions, W windows of all questions, T tokens, A answers of training
 examples, n kept answers per question.
@@ -56,18 +56,18 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
     Call arguments:
         x: dict of strings "question" [B] and "context" [B].
-        y: None for prediction. For training, a dict of "answer_start", int [B],
-            in characters of the context (code points), and "answer_text",
-            strings [B]. -1 or "" means no answer.
+        y: None for prediction. For training, a dict of "answer_start" (int [B],
+            counted in code points of the context) and "answer_text" (strings
+            [B]). -1 or "" means no answer.
         sample_weight: [B], for training only.
 
     Returns:
         Without `y`, a dict of `token_ids`, `segment_ids`, `padding_mask` and
-        `answer_mask`, int32 [W, T], and `class_index`, int32 [W]. With `y`, a
-        tuple of features, labels and weights. The features are the same dict
-        with B rows, and also have `start_positions`, int32 [B]. The labels are
-        a dict of `start_positions` and `end_positions`, int32 [B], and
-        `is_impossible`, float32 [B]. The weights are float32 [B], 0 if an
+        `answer_mask` (int32 [W, T]), and `class_index` (int32 [W]). With `y`, a
+        tuple of features, labels and weights. These features have B rows
+        instead of W, and the further entry `start_positions` (int32 [B]). The
+        labels are a dict of `start_positions` and `end_positions` (int32 [B])
+        and `is_impossible` (float32 [B]). The weights are float32 [B], 0 if an
         answer is not at its `answer_start`.
 
     Raises:
@@ -137,7 +137,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         return self.windows(x).features
 
     def windows(self, x):
-        """Make all windows of questions.
+        """Make all windows for a batch of questions.
 
         Args:
             x: dict of strings "question" [B] and "context" [B].
@@ -179,7 +179,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         progress: bool = False,
         max_question_length: int | None = None,
     ):
-        """Encode the windows of questions as rows; see `Preprocessor.encode`.
+        """Encode questions, one row per window; see `Preprocessor.encode`.
 
         Args:
             examples: list of QuestionExample.
@@ -193,13 +193,13 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
                 preprocessor's `max_question_length`.
 
         Returns:
-            EncodedExamples with the sequence `answer_mask` uint8, 1 = an answer
-            may start or end here, `class_index` int32 [W], and `example` int32
-            [W], the index of each window's question. For training, also
-            `start_position` and `end_position` int32 [W] of the first whole
-            answer in the window, and `is_impossible` float32 [W]. For a window
-            without a whole answer, the positions are `class_index` and
-            `is_impossible` is 1. For prediction, also `begins`, `ends` and
+            EncodedExamples with the sequence `answer_mask` (uint8, 1 = an
+            answer may start or end here), `class_index` (int32 [W]) and
+            `example` (int32 [W], index of each window's question). Training
+            adds `start_position` and `end_position` (int32 [W]) of the first
+            whole answer in the window, and `is_impossible` (float32 [W]). In a
+            window without a whole answer, both positions are `class_index`, and
+            `is_impossible` is 1. Prediction adds `begins`, `ends` and
             `is_max_context` of `QuestionWindows`, which are not in batches.
 
         Raises:
@@ -242,11 +242,11 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
 
 class _Encoder:
-    """Encoder of groups of questions, with counts of questions and answers.
+    """Encoder of questions that also counts questions and answers.
 
     Args:
         preprocessor: XLNetQuestionAnsweringPreprocessor.
-        examples: list of all QuestionExample.
+        examples: list of all QuestionExample that will be encoded.
         training: bool, whether to label the windows.
         max_question_length: int, see `encode` of the preprocessor.
     """

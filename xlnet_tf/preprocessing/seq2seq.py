@@ -1,6 +1,6 @@
 """Preprocessor of pairs of a source text and a target text.
 
-Shapes: B pairs, T tokens of a sequence, P tokens of a target, R rows.
+Shapes: B pairs, T tokens of a sequence, P tokens of a target, R encoded pairs.
 """
 
 from typing import Any
@@ -32,8 +32,8 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
         sequence_length: int, T, maximum number of tokens of a source with its
             target. Default 512.
         target_length: int, P, maximum number of tokens of a target, with its
-            [SEP]. The other tokens of a sequence are for the source. Default
-            64.
+            [SEP]. The remaining tokens of `sequence_length` are for the source.
+            Default 64.
 
     Call arguments:
         x: strings [B], the sources; or a dict of "source" [B] and "target" [B].
@@ -43,11 +43,11 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
             None.
 
     Returns:
-        tuple (features, `y`, `sample_weight`). `y`, int32 [B, P], has the
-        tokens of the targets. `sample_weight`, float32 [B, P], is 0 for
-        padding. Features are `token_ids`, `segment_ids` and `padding_mask`,
-        int32 [B, T], and `target_positions`, int32 [B, P]. Without targets, the
-        result is only the features of the sources, padded on the left.
+        tuple (features, `y`, `sample_weight`). `y` (int32 [B, P]) has the
+        tokens of the targets. `sample_weight` (float32 [B, P]) is 0 for
+        padding. Features are `token_ids`, `segment_ids` and `padding_mask`
+        (int32 [B, T]), and `target_positions` (int32 [B, P]). Without targets,
+        the result is only the features of the sources, padded on the left.
 
     Example:
 
@@ -187,14 +187,14 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
         training: bool = False,
         progress: bool = False,
     ):
-        """Encode pairs, or only sources, as rows; see `Preprocessor.encode`.
+        """Encode pairs, or only their sources; see `Preprocessor.encode`.
 
         Args:
             examples: list of PairExample.
             labels: not used.
-            training: bool. If True, rows have the targets: `target_ids`,
-                `target_positions` and `target_weights` [R, P]. If False, rows
-                have only sources, padded on the left for generation.
+            training: bool. If True, the result also has the targets:
+                `target_ids`, `target_positions` and `target_weights` [R, P]. If
+                False, it has only sources, padded on the left for generation.
             progress: see `Preprocessor.encode`.
 
         Returns:

@@ -13,11 +13,11 @@ from data_pipeline.base.limits import shown
 
 
 def named_strings(x, required, optional=()):
-    """Convert each part of a dict of raw input to a string tensor.
+    """Convert each value in a dict of raw input to a string tensor.
 
     Raises:
-        TypeError: if `x` is not a dict, or a part does not consist of strings.
-        ValueError: if parts are missing or unknown.
+        TypeError: if `x` is not a dict, or a value does not consist of strings.
+        ValueError: if keys are missing or unknown.
     """
     names = ", ".join([*required, *(f"{name} (optional)" for name in optional)])
     if not isinstance(x, dict):
@@ -76,8 +76,8 @@ def to_tensor(value):
 
     Args:
         value: tensor, array, Series, or a sequence such as a list or a column
-            of a Hugging Face data set. The rows of a sequence may also have any
-            of these types.
+            of a Hugging Face data set. The elements of a sequence may also have
+            any of these types.
     """
     import tensorflow as tf
 
@@ -112,7 +112,7 @@ def _of_lists(value):
 
 
 def _as_list(value):
-    """Convert sequences and arrays of objects or texts to lists."""
+    """Convert sequences, and arrays of objects or texts, to lists."""
     if hasattr(value, "__array__"):
         array = value.__array__()
         # "T" is the kind of NumPy's strings of variable length.
@@ -133,7 +133,7 @@ def _without_surrogates(value):
 
 
 def of_frame(x):
-    """Return the only column of a data frame, or other input unchanged.
+    """Return the only column of a data frame; return other input unchanged.
 
     Raises:
         ValueError: if the data frame has several columns.

@@ -25,10 +25,9 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
     Args: see `Preprocessor`.
 
     Call arguments:
-        x: strings [B]. For pairs, a tuple or list of two such batches, the
-            first texts and the second texts; or a dict of "text" and
-            "text_pair". A single example is one string, or a tuple of two
-            strings.
+        x: strings [B]. For pairs, a tuple or list of two batches [B], the first
+            texts and the second texts; or a dict of "text" and "text_pair". A
+            single example is one string, or a tuple of two strings.
         y, sample_weight: returned unchanged.
 
     Returns:
@@ -84,7 +83,7 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
         progress: bool = False,
         stride: int | None = None,
     ):
-        """Encode texts or pairs of texts as rows; see `Preprocessor.encode`.
+        """Encode texts or pairs of texts; see `Preprocessor.encode`.
 
         Args:
             examples: list of TextExample.
@@ -97,10 +96,10 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
 
         Returns:
             EncodedExamples with three arrays. `label` is int32 [R] for classes
-            (-1 = no label), float32 [R] for numbers (NaN = no label), or
-            float32 [R, C] for multi-label classification with C classes.
-            `example` int32 [R] is the index of each row's example. `row_weight`
-            float32 [R] is 1 / number of the example's windows.
+            (-1 = the example is unlabelled), float32 [R] for numbers (NaN =
+            unlabelled), or float32 [R, C] for multi-label classification with C
+            classes. `example` (int32 [R]) is the index of each row's example.
+            `row_weight` (float32 [R]) is 1 / number of the example's rows.
 
         Raises:
             ValueError: if a label is not in `labels` or not a number, or
@@ -185,7 +184,7 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
 
 
 def _labels(examples, labels):
-    """Convert labels to an int32 array of classes or float32 of numbers."""
+    """Convert labels to an array: int32 for one class, float32 otherwise."""
     if labels is None:
         return np.array(
             [np.nan if x.label is None else float(x.label) for x in examples],
@@ -202,7 +201,7 @@ def _labels(examples, labels):
 
 
 def _several_labels(examples, labels):
-    """Make float32 [examples, classes]: 1 = has the class, -1 = no labels."""
+    """Make float32 [examples, classes]: 1 = has the class, -1 = unlabelled."""
     check_known("multi_label", examples, labels)
     known = {label: index for index, label in enumerate(labels)}
     flags = np.zeros((len(examples), len(labels)), np.float32)

@@ -1,6 +1,7 @@
 """Preprocessor of texts that are split into words, with or without tags.
 
-Shapes: B batch, W words of a text, N pieces of all texts, T tokens, R rows.
+Shapes: B batch, W words of a text, N pieces of all texts, T tokens, R encoded
+examples. Axes in parentheses are ragged.
 """
 
 from collections.abc import Sequence
@@ -23,8 +24,8 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
     """Preprocessor of texts split into words, padded on the right.
 
     Words are tokenized one by one. A word without pieces becomes one unknown
-    piece. The first piece of a word has the word's label; its other pieces,
-    [SEP], [CLS] and padding have the weight 0.
+    piece. The first piece of a word has the word's label. The word's other
+    pieces, [SEP], [CLS] and padding have the weight 0.
 
     Args: see `Preprocessor`.
 
@@ -37,9 +38,9 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
             pieces.
 
     Returns:
-        dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, T];
-        with labels, a tuple of this dict, `y` int32 [B, T] and `sample_weight`
-        float32 [B, T].
+        dict of `token_ids`, `segment_ids` and `padding_mask`, int32 [B, T]. If
+        `y` is given, a tuple of this dict, `y` (int32 [B, T]) and
+        `sample_weight` (float32 [B, T]).
 
     Example:
 
@@ -86,7 +87,10 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return self._align(pieces, _is_first(words), width)
 
     def are_words(self, x):
-        """Mark words, B lists of bool: False for "", True also if cut off."""
+        """Make B lists of bool, one for each word: False for "", else True.
+
+        Words that are cut off also get True.
+        """
         return (_ragged(self.tensors(x)["words"]) != "").to_list()
 
     def encode(
@@ -96,7 +100,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         training: bool = False,
         progress: bool = False,
     ):
-        """Encode words with tags as rows; see `Preprocessor.encode`.
+        """Encode examples of words with tags; see `Preprocessor.encode`.
 
         Args:
             examples: list of TokensExample.
@@ -104,9 +108,9 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
             training, progress: see `Preprocessor.encode`.
 
         Returns:
-            EncodedExamples with the sequences `token_labels` int32, -1 for no
-            tag, and `is_first_piece` uint8; and with `words` int32 [R], the
-            number of words that fit into the sequence.
+            EncodedExamples with the sequences `token_labels` (int32, -1 for no
+            tag) and `is_first_piece` (uint8), and the array `words` (int32 [R],
+            number of the example's words that fit into the sequence).
 
         Raises:
             ValueError: if a tag is not in `labels`.
@@ -219,7 +223,8 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         """Tokenize words, and find the word of each piece.
 
         Returns:
-            (ids, ragged [B, (T)]; index of each piece's word, int64 [N]).
+            (piece ids, ragged [B, (T)]; index of each piece's word among all
+            words, int64 [N]).
         """
         from data_pipeline.features.packing import word_pieces
         from data_pipeline.tokenization.ragged import row_ids
@@ -231,7 +236,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return pieces, row_ids(ids)
 
     def _align(self, pieces, values, width):
-        """Move values of pieces [N] to tokens [B, T], 0 elsewhere."""
+        """Place values of pieces [N] at their tokens [B, T], 0 elsewhere."""
         from data_pipeline.features.packing import align
 
         values = pieces.with_flat_values(values)
@@ -240,7 +245,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
 
 
 def _is_first(numbers):
-    """Mark first pieces, bool [N], by each piece's word index, int64 [N]."""
+    """Mark each word's first piece, bool [N]; `numbers` has word indices."""
     import tensorflow as tf
 
     before = tf.concat([[-1], numbers[:-1]], 0)

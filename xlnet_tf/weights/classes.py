@@ -38,13 +38,13 @@ _MOST_LAYERS, _MOST_OBJECTS = 8, 1000
 
 
 def objects_in(config, models=()):
-    """List the objects that Keras would make from a config; refuse unsafe ones.
+    """List the objects that a config describes; refuse unsafe classes.
 
-    The following classes are allowed: this library's classes that are no
+    The following classes are allowed: this library's classes that are not
     layers; the layers in `models`; classes registered by the user; and Keras'
-    own losses, metrics, optimizers, quantizers and dtype policies. Other
-    objects could have any size or run code. The config inside a user's own
-    class is not checked, so the user must check this config.
+    own losses, metrics, optimizers, quantizers and dtype policies. Objects of
+    other classes could have any size or run code. The config inside an object
+    of the user's class is not checked, so the user must check this config.
 
     Args:
         config: JSON value.
@@ -98,7 +98,7 @@ def _is_object(value):
 
 
 def _class_of(value, models):
-    """Class of the object that a dict describes, or None if not allowed."""
+    """Find the allowed class of the object that a dict describes, or None."""
     name, module = value["class_name"], value.get("module")
     registered = value.get("registered_name", name)
     if not (isinstance(name, str) and isinstance(registered, str | None)):

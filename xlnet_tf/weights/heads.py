@@ -1,4 +1,4 @@
-"""Choice of a checkpoint's head that fits a task and its arguments."""
+"""Choice of a checkpoint's head that fits a task and the user's arguments."""
 
 import inspect
 
@@ -13,7 +13,8 @@ _NAMES_OF_OTHERS = {"num_labels": "num_classes"}
 def refuse_misspelt(cls, names, further=()):
     """Refuse unknown arguments whose names resemble an argument of a class.
 
-    Other unknown names pass, because the class and its bases may accept them.
+    Unknown names that resemble no argument pass, because the class or a base
+    class may accept them.
 
     Args:
         cls: class of a model.
@@ -44,13 +45,12 @@ def refuse_misspelt(cls, names, further=()):
 
 
 def head_for(cls, source, name=None):
-    """Find the Head in a source that fits a class of task, or None.
+    """Find the Head in a source that fits the class of a task, or None.
 
     Args:
         cls: class of a task.
         source: WeightSource.
-        name: str, name of the head if several heads in the source fit the
-            class, or None.
+        name: str, name that selects one of several fitting heads, or None.
 
     Raises:
         ValueError: if no head has this name, or several heads fit the class.
@@ -78,22 +78,21 @@ def head_for(cls, source, name=None):
 
 
 def choose_head(cls, source, name, arguments):
-    """Choose the head to load, and the constructor arguments of its task.
+    """Choose the head to load, and complete the task's constructor arguments.
 
     Args:
         cls: class of a task.
         source: WeightSource.
-        name: str, name of the head if several heads in the source fit the
-            class, or None.
+        name: str, name that selects one of several fitting heads, or None.
         arguments: dict, the user's arguments for the class.
 
     Returns:
         (Head, dict of arguments). The Head is None if no head in the source
-        fits. Then the task creates a new head.
+        fits and the task must create a new head.
 
     Raises:
         ValueError: if the head with the given name does not fit the arguments,
-            or a new head needs more arguments.
+            or arguments for a new head are missing.
     """
     source_head = head_for(cls, source, name)
     if source_head is not None and any(
@@ -127,7 +126,7 @@ def choose_head(cls, source, name, arguments):
 
 
 def _refuse_another_shape(cls, source, name, found, arguments):
-    """Refuse arguments that do not fit a head requested by name."""
+    """Refuse arguments that do not fit the head that the user named."""
     if name is None:
         return
     wanted = ", ".join(
@@ -143,14 +142,15 @@ def _refuse_another_shape(cls, source, name, found, arguments):
 
 
 def labels_of_head(cls, source):
-    """Names of the label classes of the head that a task would load.
+    """Find the label names stored with the head that a task would load.
 
     Args:
         cls: class of a task.
         source: WeightSource.
 
     Returns:
-        tuple of str; empty if there is no head, or its classes have no names.
+        tuple of str. The tuple is empty if not exactly one head fits the task,
+        or the head's classes have no names.
     """
     try:
         source_head = head_for(cls, source)
@@ -162,7 +162,7 @@ def labels_of_head(cls, source):
 
 
 def _check_labels(source, found, arguments):
-    """Refuse labels that differ from the names of the head's classes."""
+    """Refuse labels that differ from the head's labels in number or order."""
     labels = arguments.get("labels")
     if labels is None:
         return

@@ -4,20 +4,20 @@ import keras
 
 
 def layers_by_path(model):
-    """Find all layers of a model by path, outer layers before inner layers.
+    """Map paths to all layers of a model, outer layers before inner layers.
 
     Args:
         model: keras.Layer.
 
     Returns:
-        dict from path to keras.Layer. A path has the names of attributes,
+        dict from path to keras.Layer. A path consists of attribute names,
         joined by "/". A shared layer occurs once.
     """
     return {path: layer for path, layer, _ in walk_layers(model)}
 
 
 def walk_layers(model):
-    """Yield (path, layer, outer layer) in the order of `layers_by_path`."""
+    """Yield (path, layer, outer layer) for a model, outer layers first."""
     seen = {id(model)}
 
     def walk(parent, prefix):
@@ -31,7 +31,7 @@ def walk_layers(model):
 
 
 def inner_layers(layer):
-    """Yield (name, layer) of public attributes; lists of layers come last."""
+    """Yield (name, layer) for a layer's public attributes, lists last."""
     values = {k: v for k, v in vars(layer).items() if not k.startswith("_")}
     for name, value in values.items():
         if isinstance(value, keras.layers.Layer):
@@ -44,11 +44,12 @@ def inner_layers(layer):
 
 
 def set_trainable(layer, trainable):
-    """Set `trainable` of a layer and of its inner layers.
+    """Set `trainable` of a layer and of all its inner layers.
 
-    Keras skips an assignment of the same value, so each layer is first set to
-    the opposite value. An inner layer can differ from its outer layer, because
-    the constructor argument `trainable` does not affect layers made later.
+    Keras skips an assignment that does not change a layer's `trainable`, and
+    then leaves the inner layers unchanged. So each layer is first set to the
+    opposite value. Inner layers may differ from their outer layer, because the
+    constructor argument `trainable` does not affect layers made later.
     """
     for part in (layer, *layers_by_path(layer).values()):
         part.trainable = not trainable

@@ -1,8 +1,8 @@
-"""Config entries for frozen, quantized and adapted layers of a model.
+"""Config entries for frozen and quantized layers, and layers with LoRA.
 
 Keras stores one `trainable` flag and one precision per model. The functions
-here store the layers and weights whose values differ from the model's, so that
-these values can be restored from the config.
+here also store the layers and weights whose flag or precision differs from the
+model's. From these entries, they restore the flags and precisions.
 
 COMPATIBILITY: `_trainable_variables` of a Keras 3 layer is undocumented. It
 lists the layer's own weights that were created as trainable.
@@ -29,18 +29,19 @@ STATE_KEYS = (
 
 
 def layer_state(model):
-    """Describe frozen, quantized and adapted layers for a config.
+    """Make the config entries of a model's frozen, quantized and LoRA layers.
 
     Args:
         model: keras.Layer, built.
 
     Returns:
-        dict with some of `STATE_KEYS`. `trainable_layers` is a dict from path
-        to `trainable`, for layers whose value differs from their outer layer's.
-        `quantized_layers` is a list of dicts of `mode`, `config` and `layers`,
-        a list of paths. `lora_layers` is a list of dicts of `rank`, `alpha` and
-        `layers`. `trainable_weights` is a dict from path to `trainable`, for
-        weights whose `trainable` differs from their layer's.
+        dict with some of `STATE_KEYS`. `trainable_layers` is a dict of layer
+        paths to `trainable`, for layers that differ from their outer layer.
+        `quantized_layers` is a list of dicts with the keys `mode`, `config` and
+        `layers` (list of paths). `lora_layers` is a list of dicts with the keys
+        `rank`, `alpha` and `layers` (list of paths). `trainable_weights` is a
+        dict of weight paths to `trainable`, for weights that differ from their
+        layer.
     """
     trainable, quantized, weights = {}, [], _trainable_weights("", model)
     for path, layer, around in walk_layers(model):
@@ -65,7 +66,7 @@ def layer_state(model):
 
 
 def _trainable_weights(prefix, layer):
-    """Map the paths of weights that differ from their layer to `trainable`."""
+    """Map paths to `trainable`, for weights that differ from their layer."""
     is_adapted = getattr(layer, "lora_enabled", False)
     return {
         prefix + weight.name: weight.trainable
@@ -77,11 +78,11 @@ def _trainable_weights(prefix, layer):
 
 
 def restore_layer_state(model, config):
-    """Freeze, quantize and adapt the layers that a config lists.
+    """Freeze layers, quantize layers and enable LoRA, as a config describes.
 
     Args:
-        model: keras.Layer, built. Listed layers that the model lacks are
-            skipped. Load the weights of quantized layers after this call.
+        model: keras.Layer, built. Layers that the config lists and the model
+            lacks are skipped. Load the weights of quantized layers afterwards.
         config: dict with `trainable` and the entries of `layer_state`.
     """
     layers = layers_by_path(model)

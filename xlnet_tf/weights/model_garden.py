@@ -1,16 +1,17 @@
 """Reader of Model Garden's TensorFlow 2 checkpoints.
 
 The checkpoints contain an `XLNetBase`, `XLNetPretrainer`, `XLNetClassifier` or
-`XLNetSpanLabeler` of `official.nlp`. A checkpoint names a variable by its
-shortest path from the saved object. So the same variable may be named
-`encoder/...`, `model/_network/...` or otherwise. Each checkpoint also contains
-the graph of all objects, with every path. This reader searches the graph for
-the network.
+`XLNetSpanLabeler` of `official.nlp`. A checkpoint names a variable by the
+variable's shortest path from the saved object. So different checkpoints may
+name the same variable `encoder/...`, `model/_network/...` or otherwise. Each
+checkpoint also contains the graph of all saved objects, with every path. This
+reader searches the graph for the network, that is, the XLNet encoder.
 
 Paths are written like a checkpoint's keys, with ".S" for a slash in a name.
-Biases and segment encodings of L layers with N heads of width H are stacked,
-`[L, N, H]` and `[L, 2, N, H]`; tied biases have no layer axis. Kernels have the
-same shapes as in this library, except the output projection: `[N, H, D]`.
+A bias tensor `[L, N, H]` has one of the attention biases for all L layers with
+N heads of width H. One tensor `[L, 2, N, H]` has the segment encodings of all
+layers. Tied biases have no layer axis. The kernel of the output projection is
+`[N, H, D]`. All other kernels have the same shapes as in this library.
 """
 
 import warnings
@@ -188,7 +189,7 @@ class ModelGardenSource(TensorFlowSource):
         return heads
 
     def _head_tensor(self, path):
-        """Find a head's tensor by its path in the model around the network."""
+        """Find a head's tensor; `path` begins at a parent of the network."""
         for model in self._graph.parents(self._network):
             if name := self._graph.tensor(model, path):
                 return name
@@ -252,7 +253,7 @@ class ModelGardenSource(TensorFlowSource):
 
 
 def _read_parameters(file):
-    """Read the XLNetConfig in a `params.yaml`."""
+    """Make an XLNetConfig from a `params.yaml`."""
     encoder = _encoder(file)
     missing = [key for key in _FIELDS.values() if key not in encoder]
     if missing:
@@ -280,7 +281,7 @@ def _read_parameters(file):
 
 
 def _encoder(file):
-    """Read the encoder's parameters in a `params.yaml`."""
+    """Read the encoder's parameters from a `params.yaml`."""
     check_length(file, size_of(file), MOST_SETTINGS_BYTES)
     try:
         values = parse_yaml(file.read_bytes())

@@ -1,8 +1,8 @@
 """Presets, this library's own format, in the layout of KerasHub.
 
-The files of a preset are `config.json`, `metadata.json` and `model.weights.h5`;
-for a task also `task.json` and `task.weights.h5`; optionally
-`preprocessor.json`, and `tokenizer.json` with
+A preset has the files `config.json`, `metadata.json` and `model.weights.h5`. A
+task's preset also has `task.json` and `task.weights.h5`. Optional files are
+`preprocessor.json` and the two files of a tokenizer, `tokenizer.json` and
 `assets/tokenizer/vocabulary.spm`. `SHA256SUMS` lists the digests of all files.
 """
 
@@ -88,7 +88,7 @@ _FILES_OF_A_MODEL = (
 
 
 def is_preset(path):
-    """Whether `save_to_preset` wrote a directory."""
+    """Whether a directory was written by `save_to_preset`."""
     file = path / CONFIG_FILE
     if not file.is_file():
         return False
@@ -184,7 +184,7 @@ def _restore_layer_state(model, file):
 
 
 def _saved(file):
-    """Read a JSON file with a dict from which Keras can make an object."""
+    """Read a JSON file that contains an object serialized by Keras."""
     values = read_json_object(file)
     is_whole = isinstance(values.get("config"), dict) and isinstance(
         values.get("registered_name"), str
@@ -203,8 +203,8 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
         model: a backbone, or a task.
         path: str or path of a directory, which is made if missing.
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool).
-            None: the tokenizer of the task's preprocessor, or without a
-            preprocessor the tokenizer that is already in the directory.
+            None: the tokenizer of the task's preprocessor. If there is no
+            preprocessor, the tokenizer that is already in the directory stays.
         dtype: str, "float32" or "float16".
 
     Raises:
@@ -236,7 +236,7 @@ def save_preset(model, path, tokenizer=None, dtype="float32"):
 
 
 def describe(model, directory, tokenizer=None):
-    """Write the files of a preset except its weights.
+    """Write all files of a preset except the weight files.
 
     Args:
         model: a backbone, or a task.
@@ -265,7 +265,7 @@ def describe(model, directory, tokenizer=None):
 
 
 def _refuse_other_weights(model):
-    """Refuse a task with weights outside its backbone and its heads."""
+    """Refuse a task with weights outside its backbone, heads and memory."""
     backbone = backbone_of(model)
     if backbone is model:
         return
@@ -284,13 +284,13 @@ def _refuse_other_weights(model):
 
 
 def _serialized(model):
-    """Dict from which Keras makes the model, with merged adapters."""
+    """Serialize a model to a dict, as if its adapters were merged."""
     values = keras.saving.serialize_keras_object(model)
     return {**values, "config": config_without_lora(values["config"])}
 
 
 def _keep_tokenizer(old, new):
-    """Copy the tokenizer of the earlier model to the new files."""
+    """Copy the earlier model's tokenizer files to a new directory."""
     for name in (TOKENIZER_FILE, VOCABULARY_FILE):
         if (old / name).is_file():
             (new / name).parent.mkdir(parents=True, exist_ok=True)
@@ -300,8 +300,8 @@ def _keep_tokenizer(old, new):
 def write_tokenizer(tokenizer, path):
     """Write `tokenizer.json` and `assets/tokenizer/vocabulary.spm`.
 
-    If a folder is a link, the link is replaced, because its target may belong
-    to another model.
+    If a folder in `path` is a link, a new folder replaces the link, because the
+    link's target may belong to another model.
 
     Args:
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool).
@@ -313,7 +313,7 @@ def write_tokenizer(tokenizer, path):
 
 
 class _HeadsOnly(keras.Model):
-    """Model with only the heads of a task, for their weight file."""
+    """Model with only the heads of a task, to write and read their weights."""
 
     def __init__(self, heads):
         super().__init__()
@@ -347,7 +347,7 @@ def _load_weights(model, file, strict):
 
 
 def _check_layers(model, local, file, strict):
-    """Refuse a file with extra layers, which Keras would silently skip."""
+    """Refuse more layers in a file than in the model; Keras would skip some."""
     with open_arrays(local) as arrays:
         layers = {match[1] for match in map(_LAYER.match, arrays) if match}
     num_layers = len(getattr(model, "blocks", layers))

@@ -55,15 +55,15 @@ class Preset(_Model):
         TensorFlow 1 checkpoint; `xlnet_config.json` or `params.yaml` with a
         checkpoint of Model Garden; and Hugging Face's `config.json` with
         `model.safetensors`, its shards, or `pytorch_model.bin`. The config
-        field `gelu` is set to the form in the code that defines the format:
+        field `gelu` is set to the form that the format's own code computes:
         "tanh" for the release, "erf" for Hugging Face's "gelu".
 
         A task loads its head from the directory if the directory has a head of
-        this kind and the arguments fit. Otherwise the task gets a new head.
+        the task's kind that fits the arguments. Otherwise the head is new.
 
         Layers that were frozen or quantized at `save_to_preset` are frozen or
         quantized again. To train all layers, set `model.trainable` to False and
-        then to True, because Keras skips an assignment of the same value.
+        then to True, because Keras skips an assignment that changes nothing.
         `save_to_preset` merges LoRA adapters into the weights. If the saved
         model had adapters, the loaded model has none, and no layer of its
         backbone is frozen.
@@ -135,12 +135,12 @@ class Preset(_Model):
 
         Args:
             source: WeightSource.
-            head: str, name of the head if the source has several, or None.
+            head: str, name that selects one of several heads, or None.
             **overrides: see `from_preset`; may include `dtype`.
 
         Returns:
             (model of this class, Head to load). The Head is None if no head in
-            the source fits. Then the model has a new head.
+            the source fits and the model has a new head.
         """
         raise NotImplementedError
 
@@ -155,7 +155,7 @@ class Preset(_Model):
         An earlier model in the directory is replaced completely; other files
         stay. `SHA256SUMS` lists the digests of the written files.
 
-        Adapters (LoRA) are merged into the weights. They are also written to
+        Adapters (LoRA) are merged into the weights, and also written to
         `adapters.lora.h5`. `load_lora_weights` loads this file into the base
         model that the adapters were trained with.
 
@@ -163,10 +163,10 @@ class Preset(_Model):
             path: str or path of a directory, which is made if missing; or
                 `hf://OWNER/NAME`, to which huggingface_hub uploads the files.
             tokenizer: object with `model_proto` (bytes) and `lowercase`
-                (bool). Default None: the tokenizer of the task's preprocessor,
-                or without a preprocessor the directory's earlier tokenizer.
+                (bool). Default None: the tokenizer of the task's preprocessor.
+                If there is no preprocessor, an earlier tokenizer file stays.
             dtype: str, "float32", or "float16" for files of half the size.
-                Weights are read back as float32, rounded to 11 bits.
+                float16 weights are read back as float32, rounded to 11 bits.
 
         Raises:
             ValueError: if a weight is outside the range of `dtype`.
@@ -229,7 +229,7 @@ class Preset(_Model):
 
 
 def _replaced_whole(filepath, ending, overwrite):
-    """Path of a local file to write; None if Keras must handle the path."""
+    """Find the local file of a path; None if Keras must handle the path."""
     is_path = isinstance(filepath, (str, os.PathLike))
     if not is_path or "://" in os.fspath(filepath):
         return None
@@ -246,7 +246,7 @@ def split_overrides(source, overrides):
         overrides: dict, see `Preset.from_preset`.
 
     Returns:
-        (config of the source with the overrides, dict of arguments).
+        (config of the source with its fields replaced, dict of arguments).
 
     Raises:
         ValueError: if a field belongs to the config of another model.
@@ -259,7 +259,7 @@ def split_overrides(source, overrides):
 
 
 def config_fields():
-    """Names of the fields of all config classes, set of str."""
+    """Make the set of the field names of all config classes."""
     return {name for cls in CONFIGS for name in cls.field_names()}
 
 
@@ -269,7 +269,7 @@ def open_source(path, config_file=None):
     Args:
         path: str or path, see `Preset.from_preset`.
         config_file: str or path of a TensorFlow checkpoint's config. Default:
-            `xlnet_config.json` in the same directory.
+            `xlnet_config.json` in the checkpoint's directory.
 
     Returns:
         WeightSource.

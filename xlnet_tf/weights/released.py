@@ -1,9 +1,9 @@
 """Reader and writer of TensorFlow 1 checkpoints of the released code.
 
-Names and layouts follow https://github.com/zihangdai/xlnet. Biases and segment
-encodings of L layers with N heads of width H are stacked, `[L, N, H]` and
-`[L, 2, N, H]`; tied biases have no layer axis. Kernels have the same shapes
-as in this library.
+Names and layouts follow https://github.com/zihangdai/xlnet. A bias tensor
+`[L, N, H]` has one of the attention biases for all L layers with N heads of
+width H. One tensor `[L, 2, N, H]` has the segment encodings of all layers. Tied
+biases have no layer axis. Kernels have the same shapes as in this library.
 """
 
 import re
@@ -125,7 +125,7 @@ class ReleasedSource(TensorFlowSource):
 
 
 def check_is_xlnet(checkpoint):
-    """Refuse a checkpoint that does not contain one XLNet.
+    """Check that a checkpoint contains exactly one XLNet.
 
     Args:
         checkpoint: TensorFlowCheckpoint.
@@ -155,10 +155,10 @@ def check_is_xlnet(checkpoint):
 
 
 def backbone_table(scope="model/"):
-    """Table from a backbone's variables to the released tensor names.
+    """Make the table that maps backbone variables to released tensor names.
 
     Args:
-        scope: str, the scope around `transformer/`.
+        scope: str, scope that precedes `transformer/` in tensor names.
 
     Returns:
         dict of str to Place, see `table.table_weights`.
@@ -201,12 +201,12 @@ def backbone_table(scope="model/"):
 
 
 def head_tables(name="", scope="model/", summary=_SUMMARIES[0]):
-    """Tables from the variables of each head to the released tensor names.
+    """Make tables that map each head's variables to released tensor names.
 
     Args:
         name: str, name of the head, which follows `classification_` or
             `regression_` in tensor names.
-        scope: str, the scope around `transformer/`.
+        scope: str, scope that precedes `transformer/` in tensor names.
         summary: str, scope of the summary layer.
 
     Returns:
@@ -247,9 +247,9 @@ def head_weights(
 ):
     """List the Weights of a task's head; see `head_tables`.
 
-    `of_task` is the class name of the task whose head is in the checkpoint.
-    This name is used only if `head_tables` has no table for the class of
-    `task`.
+    `of_task` is the class name of the task whose head is in the checkpoint. If
+    `head_tables` has no table for the class of `task`, the table for `of_task`
+    is used.
 
     Raises:
         ValueError: if the released code has no equivalent head.
@@ -274,10 +274,11 @@ def save_tf1(model, path, tokenizer=None, name="task"):
     """Write a model in the released format.
 
     The files are `xlnet_config.json`, `xlnet_model.ckpt.*` and `spiece.model`.
-    Config fields that the released code lacks are added under our names. The
-    released code always computes the tanh form of GELU. Command flags of the
-    released code set the kind of summary, the number of answers and the names
-    of classes. The files cannot store these settings, so a warning lists them.
+    Config fields that the released code lacks have this library's names. The
+    released code ignores these fields and always computes the tanh form of
+    GELU. The kind of summary, the number of answers and the names of classes
+    are command flags of the released code. The files cannot store these
+    settings, so a warning lists those that differ from the defaults.
     `SHA256SUMS` lists the digests of the written files.
 
     Args:
@@ -289,7 +290,7 @@ def save_tf1(model, path, tokenizer=None, name="task"):
 
     Raises:
         ValueError: if the released code has no equivalent head, or the
-            directory already has a preset, or a checkpoint with a step number.
+            directory already has a preset or a checkpoint with a step number.
     """
     path = as_path(path)
     check_writable(model)
@@ -334,7 +335,7 @@ def _is_of_a_model(name):
 
 
 def _check_options(task, path):
-    """Refuse heads unlike the released code's; warn of lost options."""
+    """Refuse heads that the released code lacks; warn of lost options."""
     arguments = head_of(task).arguments
     if "projection" in arguments:
         # In the released code, a summary without the dense layer has no

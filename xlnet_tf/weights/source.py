@@ -1,7 +1,7 @@
-"""Base class of readers of model formats, and transfer of their weights.
+"""Base class of the readers of model formats, and loading of weights.
 
-This module imports no model class. A head is identified by the name of its
-task, and a variable by its path (see `table.py`).
+This module imports no model class. A head is identified by the class name of
+its task, and a variable by its path (see `table.py`).
 """
 
 import contextlib
@@ -45,9 +45,10 @@ class Head(NamedTuple):
 
     Attributes:
         task: str, class name of the task.
-        arguments: dict, constructor arguments of the task that fit the weights.
-        name: str, name of the head if the checkpoint has several heads of a
-            kind, or "".
+        arguments: dict, constructor arguments that the task needs for the
+            head's weights.
+        name: str, name of the head if the checkpoint has several heads of one
+            kind, else "".
     """
 
     task: str
@@ -56,13 +57,13 @@ class Head(NamedTuple):
 
 
 class WeightSource:
-    """Model in a directory or file; base class of the formats' readers.
+    """Base class of readers of a model in a directory or file.
 
     Attributes:
         kind: str, name of the format in messages.
         path: path of the model, for messages.
-        gelu: str, the reason for the value of `gelu` in the config, for
-            messages; or None.
+        gelu: str, reason that messages give for the config's value of `gelu`;
+            or None.
     """
 
     kind = ""
@@ -74,14 +75,14 @@ class WeightSource:
         raise NotImplementedError
 
     def heads(self):
-        """List all heads with weights in the source."""
+        """List the Heads whose weights the source contains."""
         raise NotImplementedError
 
     def main_head(self, name=None):
         """Find the Head of the saved model, or None for a backbone.
 
         Args:
-            name: str, name of the head if the source has several, or None.
+            name: str, name that selects one of several heads, or None.
 
         Raises:
             ValueError: if no head has this name, or the source has several
@@ -102,7 +103,7 @@ class WeightSource:
         return heads[0] if heads else None
 
     def shapes(self):
-        """Shapes of all tensors in the source, dict of str to tuple of int."""
+        """Map the names of all tensors in the source to shapes, as tuples."""
         raise NotImplementedError
 
     def read(self, name):
@@ -114,15 +115,15 @@ class WeightSource:
         raise NotImplementedError
 
     def head_weights(self, task, head):
-        """List the Weights of a task's head, for a Head of the source."""
+        """List the Weights that load a Head of the source into a task."""
         raise NotImplementedError
 
     def new_head_weights(self, model):
-        """List the Weights of the source that initialize a new head."""
+        """List the Weights in the source that initialize a model's new head."""
         return []
 
     def is_leftover(self, name):
-        """Whether a tensor is ignored, as optimizer slots and counters are."""
+        """Whether loading ignores a tensor, such as an optimizer's state."""
         raise NotImplementedError
 
     def directory(self):
@@ -158,11 +159,11 @@ class WeightSource:
 
     @contextlib.contextmanager
     def checked(self, weights=True, verify=True):
-        """Context in which a model is made from the source, with file checks.
+        """Context manager that checks the files while a model is read.
 
         Args:
             weights: bool, whether the weights are read.
-            verify: bool, see `verify`.
+            verify: bool, whether to compare the files with `SHA256SUMS`.
 
         Raises:
             ValueError: if the files are damaged, do not belong together, or are
@@ -191,7 +192,7 @@ class WeightSource:
             head: Head to load. None: load only `new_head_weights` into the
                 task's head.
             strict: bool. If False, weights that fit are assigned, and a warning
-                lists all other weights.
+                lists the missing, unexpected and misshapen tensors.
 
         Raises:
             ValueError: if tensors are missing, unexpected or of another shape;
@@ -235,7 +236,11 @@ class WeightSource:
             )
 
     def _compare(self, weights):
-        """Compare shapes: (list of Weights that fit, str with problems)."""
+        """Compare Weights with the tensors in the source.
+
+        Returns:
+            (list of Weights that fit, str that lists all problems).
+        """
         shapes = self.shapes()
         fitting, missing, other = [], [], []
         for weight in weights:
@@ -282,7 +287,7 @@ def head_parameters(arguments, hidden_dim):
 
     Args:
         arguments: dict, constructor arguments of the task.
-        hidden_dim: int, D.
+        hidden_dim: int, the backbone's width D.
     """
     widths = [arguments.get(name) for name in ("num_classes", "inner_dim")]
     return (
@@ -291,7 +296,7 @@ def head_parameters(arguments, hidden_dim):
 
 
 def check_size(path, num_parameters, stored_bytes):
-    """Refuse a model that has too many parameters for its files.
+    """Refuse a model with too many parameters for the size of its files.
 
     Args:
         path: path that the message names.
@@ -317,7 +322,7 @@ def check_fields(path, saved, now, names):
 
     Args:
         path: path that the message names.
-        saved, now: dicts of the fields of both configs.
+        saved, now: dicts of the fields of the file's and the model's config.
         names: fields that must be equal.
 
     Raises:
@@ -344,7 +349,7 @@ def head_of(model):
 
 
 def head_arguments(config):
-    """Select the arguments of the head in a task's config."""
+    """Select the arguments in a task's config that belong to its head."""
     return {k: v for k, v in config.items() if k not in _NOT_OF_THE_HEAD}
 
 
@@ -353,7 +358,8 @@ def lost_settings(task, objective, classes):
 
     Args:
         task: task to write.
-        objective: str, objective of every pretrainer loaded from the format.
+        objective: str, name of the objective that pretrainers have after
+            loading from the format.
         classes: dict from the name of a task's class to the name of the class
             that the format loads instead.
     """
@@ -373,14 +379,14 @@ def lost_settings(task, objective, classes):
 
 
 def first_known(cls, names):
-    """Find the name of a class, or of its nearest base, in a collection.
+    """Find the name of a class or of its nearest base class that `names` has.
 
     Args:
         cls: class of a task.
         names: collection of str.
 
     Returns:
-        str or None.
+        str, or None if `names` has no such name.
     """
     return next((c.__name__ for c in cls.__mro__ if c.__name__ in names), None)
 

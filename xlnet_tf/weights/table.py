@@ -1,7 +1,8 @@
 """Tables that map the variables of a model to the tensors of a format.
 
 Each format has a table from the paths of our variables to the format's tensor
-names and layouts. Reading, comparing and writing are the same for all formats.
+names and layouts. All formats share the code that reads, compares and writes
+tensors.
 """
 
 import re
@@ -22,14 +23,14 @@ _RELATIVE_PATH = re.compile(
 
 
 class Place(NamedTuple):
-    """Tensor name and layout for one variable, or for one variable per layer.
+    """Tensor name and layout of one variable, or of one variable per layer.
 
     Attributes:
         name: str, tensor name in the format. "{}" stands for the layer number.
         axes: tuple with the variable's axis for each axis of the tensor. None:
             tensor and variable have the same axes.
-        leading_ones: int, number of axes of length 1 before the variable's axes
-            in the tensor.
+        leading_ones: int, number of axes of length 1 that the tensor has before
+            the variable's axes.
         is_stacked: bool, whether one tensor contains all layers.
     """
 
@@ -46,9 +47,9 @@ class Weight(NamedTuple):
         name: str, tensor name in the format.
         variable: Keras variable.
         axes, leading_ones: see `Place`.
-        layer: int, index into the tensor's first axis if layers are stacked, or
-            None.
-        num_layers: int, length of the axis of layers.
+        layer: int, index of the variable's layer in the tensor's first axis.
+            None: the tensor does not stack layers.
+        num_layers: int, length of the axis of layers, or None.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Weight(NamedTuple):
     def to_foreign(self):
         """Convert the variable to the format's layout.
 
-        If the tensor stacks layers, the result is the part of one layer. The
+        If the tensor stacks layers, the result is the slice for one layer. The
         result is float32, whatever the model's precision.
         """
         value = ops.cast(self.variable.value, "float32")
@@ -90,7 +91,7 @@ class Weight(NamedTuple):
 
 
 def variables_by_path(model):
-    """Find the variables of a model by their paths in the model.
+    """Map paths in a model to the model's variables.
 
     Args:
         model: a backbone, or a task.
@@ -130,16 +131,16 @@ def check_writable(model):
 
 
 def table_weights(backbone, table):
-    """List the Weights of a backbone, by the table of a format.
+    """List the Weights of a backbone, with names and layouts from a table.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
         table: dict from variable path to Place. "{}" in a path stands for the
-            layer number. Tied biases also have paths with layer numbers.
+            layer number. In the table, even tied biases have such paths.
 
     Returns:
-        list of Weight. For tied biases: one Weight per layer, or a single
-        Weight without a layer axis if the format stacks biases.
+        list of Weight. Tied biases have one Weight per layer. If the format
+        stacks biases, they have a single Weight without a layer axis.
     """
     variables = variables_by_path(backbone)
     num_layers = backbone.config.num_layers
@@ -171,14 +172,15 @@ def _weight(variable, place, layer=None, num_layers=None):
 
 
 def table_head_weights(task, table):
-    """List the Weights of a task's head, by the table of a format.
+    """List the Weights of a task's head, with names and layouts from a table.
 
     Args:
         task: a task.
-        table: dict of str to Place, or None.
+        table: dict from variable path to Place. None: the format lacks the
+            head.
 
     Returns:
-        list of Weight, or None if the table lacks a variable of the head.
+        list of Weight. None if `table` is None or lacks a variable of the head.
     """
     variables = {
         path: variable
@@ -195,7 +197,7 @@ def table_head_weights(task, table):
 
 
 def tensors(weights):
-    """Yield the tensors of Weights in the layout of their format.
+    """Yield names and tensors of Weights, in the layout of the format.
 
     A tensor with the same layout as its variable shares memory with the model.
 
@@ -203,7 +205,7 @@ def tensors(weights):
         weights: list of Weight.
 
     Yields:
-        (name, tensor). Stacked layers are one tensor.
+        (name, tensor). If the format stacks layers, one tensor has all layers.
     """
     for name, group in by_name(weights).items():
         if group[0].layer is None:

@@ -50,7 +50,7 @@ _TORCH_DAMAGE = (
 
 
 class SafetensorsFiles:
-    """Reader of one or several safetensors files, one tensor at a time."""
+    """Reader of safetensors files that reads one tensor at a time."""
 
     def __init__(self, files):
         from safetensors import SafetensorError
@@ -95,7 +95,7 @@ def _check_header(file):
 
 
 class TorchFiles:
-    """Reader of torch files, mapped into memory; objects are not unpickled."""
+    """Reader of memory-mapped torch files that unpickles only tensors."""
 
     def __init__(self, files):
         try:
@@ -150,8 +150,8 @@ def open_tensors(path):
 
     Returns:
         SafetensorsFiles, or TorchFiles if the directory has no safetensors
-        file. Both have `shapes`, a dict of str to tuple of int, and
-        `read(name)`, which returns an array.
+        file. Both have the attribute `shapes`, a dict of tensor names to tuples
+        of int, and the method `read(name)`, which returns an array.
 
     Raises:
         FileNotFoundError: if there are no weights, or a shard is missing.
@@ -193,7 +193,7 @@ def _open_local(kind, path, names):
 
 
 def _files_of(index):
-    """Read the paths of the shards in an index."""
+    """Read the paths of the weight files that an index file lists."""
     values = read_json(index)
     names = values.get("weight_map") if isinstance(values, dict) else None
     if not isinstance(names, dict) or not names:
@@ -209,14 +209,14 @@ def _files_of(index):
 
 @contextlib.contextmanager
 def open_arrays(file):
-    """Context that opens the arrays of an HDF5 file.
+    """Context manager that opens the arrays of an HDF5 file.
 
     Args:
         file: path.
 
     Yields:
-        dict of str to h5py.Dataset, in the order of the file. No array is
-        larger than the file or stored in another file.
+        dict of str to h5py.Dataset, in the order of the file. All arrays are
+        stored in this file and not larger than the file.
 
     Raises:
         OSError: if the file is not HDF5.
@@ -229,7 +229,7 @@ def open_arrays(file):
 
 
 class _Memory(io.BytesIO):
-    """Binary file in memory, with a `name` as Keras requires."""
+    """Binary file in memory that Keras accepts as a weight file."""
 
     def __str__(self):
         return "memory.weights.h5"
@@ -237,10 +237,10 @@ class _Memory(io.BytesIO):
 
 @contextlib.contextmanager
 def written_arrays(file):
-    """Context that makes an HDF5 file in memory and then writes it.
+    """Context manager that makes an HDF5 file in memory, then writes the file.
 
-    If HDF5 wrote to a full disk itself, it would crash, because it writes again
-    whenever one of its objects is freed.
+    If HDF5 itself writes to a full disk, the process crashes, because HDF5
+    tries to write again whenever one of its objects is freed.
 
     Args:
         file: path of a local file.
@@ -254,9 +254,9 @@ def written_arrays(file):
 
 
 class _Archive(io.BufferedWriter):
-    """Writable binary file, with a `name` as Keras requires.
+    """Writable binary file that Keras accepts as a `.keras` file.
 
-    Keras gets this file instead of a path. With a path, Keras may create a
+    Keras gets this object instead of a path. With a path, Keras may create a
     second file if memory is short.
     """
 
@@ -267,7 +267,7 @@ class _Archive(io.BufferedWriter):
 
 
 def open_archive(file):
-    """Open a `.keras` file for writing; Keras makes its HDF5 part in memory.
+    """Open a `.keras` file so that Keras makes the HDF5 part in memory.
 
     Args:
         file: path of a local file.
@@ -290,7 +290,7 @@ def save_weights(model, file):
 
 
 def store_as_float16(file):
-    """Write the float32 arrays of an HDF5 file as float16, in place.
+    """Convert the float32 arrays of an HDF5 file to float16, in place.
 
     Args:
         file: path of a local weight file of Keras.
@@ -342,7 +342,7 @@ def check_arrays(file, size):
 
 
 def _checked_arrays(file, handle, stored_bytes):
-    """Find and check the arrays of a file: dict from name to h5py.Dataset."""
+    """Check an HDF5 file, and map the array names to h5py.Datasets."""
     import h5py
 
     arrays, links = {}, {}
@@ -371,7 +371,7 @@ def _checked_arrays(file, handle, stored_bytes):
 
 
 def _check_storage(file, stored_bytes, arrays):
-    """Refuse arrays outside the file, and arrays larger than the file."""
+    """Refuse arrays that are stored outside a file or larger than the file."""
     declared = sum((x.size or 0) * x.dtype.itemsize for x in arrays.values())
     problem = None
     for name, array in arrays.items():
@@ -391,8 +391,8 @@ def _check_storage(file, stored_bytes, arrays):
 def digest_of_weights(path):
     """Compute a short digest of the weight files in a directory.
 
-    For HDF5 files only names and values of arrays count, because Keras also
-    writes times and counters, which differ between files of the same weights.
+    Of HDF5 files, the digest covers only the names and values of arrays. Keras
+    also writes times and counters, which differ between files of equal weights.
     JSON files, Markdown files, `SHA256SUMS` and folders are ignored.
 
     Args:

@@ -1,8 +1,8 @@
-"""Reader of the checkpoints of TensorFlow 1 and TensorFlow 2.
+"""Reader of TensorFlow 1 and TensorFlow 2 checkpoints.
 
-Variable names in TensorFlow 1 checkpoints are scopes; `released.py` lists the
-names. Variable names in TensorFlow 2 checkpoints are object paths;
-`model_garden.py` has the paths.
+TensorFlow 1 checkpoints name variables by scopes; `released.py` lists these
+names. TensorFlow 2 checkpoints name variables by object paths;
+`model_garden.py` lists these paths.
 """
 
 import re
@@ -30,7 +30,7 @@ _DAMAGE = (tf.errors.OpError, IndexError, ValueError, MemoryError)
 
 
 class TensorFlowCheckpoint:
-    """Reader of a checkpoint, one tensor at a time.
+    """Reader of a TensorFlow checkpoint that reads one tensor at a time.
 
     Args:
         path: path of a directory, or the prefix of a checkpoint.
@@ -128,11 +128,11 @@ class ObjectGraph:
         return len(self._children)
 
     def tensor(self, node, path):
-        """Find the name of the tensor at the end of a path, or None.
+        """Find the name of the tensor at the end of an object path, or None.
 
         Args:
             node: int, index of the object where the path begins.
-            path: str, written like a checkpoint's keys.
+            path: str, attribute names joined by "/", as in a checkpoint's keys.
         """
         for part in path.split("/"):
             # TensorFlow's keys write "/" as ".S" and "." as "..".
@@ -143,7 +143,7 @@ class ObjectGraph:
         return self._names[node][0] if self._names[node] else None
 
     def parents(self, node):
-        """List the parents of an object, as node indices."""
+        """List the node indices of an object's parents."""
         return [
             parent
             for parent, children in enumerate(self._children)
@@ -151,7 +151,7 @@ class ObjectGraph:
         ]
 
     def tensors_below(self, node):
-        """Find the names of all tensors below an object, set of str."""
+        """Make a set of all tensor names of an object and objects below it."""
         seen, waiting, found = {node}, [node], set()
         while waiting:
             node = waiting.pop()
@@ -163,7 +163,7 @@ class ObjectGraph:
 
 
 class TensorFlowSource(WeightSource):
-    """Source with tensors in a TensorFlow checkpoint; base class.
+    """Base class of sources whose tensors are in a TensorFlow checkpoint.
 
     Args:
         checkpoint: TensorFlowCheckpoint.
@@ -197,18 +197,18 @@ class TensorFlowSource(WeightSource):
 
 
 def dense(ours, theirs, use_bias=True):
-    """Make the table rows of a dense layer: our path to the checkpoint's."""
+    """Map a dense layer's paths in our model to Places in a checkpoint."""
     names = ("kernel", "bias") if use_bias else ("kernel",)
     return {f"{ours}/{name}": Place(f"{theirs}/{name}") for name in names}
 
 
 def norm(ours, theirs):
-    """Make the table rows of a layer norm: our path to the checkpoint's."""
+    """Map a layer norm's paths in our model to Places in a checkpoint."""
     return {f"{ours}/{x}": Place(f"{theirs}/{x}") for x in ("gamma", "beta")}
 
 
 def _prefix(path):
-    """Find the prefix of a checkpoint, or of the latest in a directory."""
+    """Find the prefix of a checkpoint, or of a directory's latest one."""
     if not path.is_dir():
         return str(path)
     # Skip hidden files, which are temporary files of a killed process.

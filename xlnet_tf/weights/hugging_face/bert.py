@@ -1,8 +1,8 @@
 """BERT in the formats of Hugging Face and UniLM: tensor names and config.
 
-UniLM uses the tensor names of BERT and adds a table of relative biases. UniLM
-may store the query, key and value projections as one tensor, without a key
-bias.
+UniLM uses the tensor names of BERT and adds a table of relative position
+biases. A UniLM file may store the query, key and value projections as one
+tensor. Such a file has no key bias.
 """
 
 import re
@@ -58,10 +58,10 @@ SUMMARY = {"summary": "first", "projection": True, "activation": "tanh"}
 
 
 class View(NamedTuple):
-    """Tensor named as in BERT, computed from a tensor in the files.
+    """Tensor with a name of BERT's, computed from a tensor in the files.
 
     Attributes:
-        stored: str, the name in the files.
+        stored: str, name of the tensor in the files.
         shape: tuple of int, shape of the result of `take`.
         take: function that computes the result from the stored array. None: the
             result is the stored array.
@@ -90,7 +90,7 @@ class BertSource(HuggingFaceSource):
 
     @property
     def views(self):
-        """Views of all tensors: dict from BERT's tensor name to View."""
+        """Map BERT's tensor names to the Views of all stored tensors."""
         if self._views is None:
             self._views = {}
             for name, shape in self.tensors.shapes.items():
@@ -103,7 +103,7 @@ class BertSource(HuggingFaceSource):
         return self._views
 
     def views_of(self, name, shape):
-        """Views of one stored tensor: dict from BERT's name to View."""
+        """Map BERT's tensor names to the Views of one stored tensor."""
         # The oldest files have names that were converted from TensorFlow.
         plain = name.replace("LayerNorm.gamma", "LayerNorm.weight")
         plain = plain.replace("LayerNorm.beta", "LayerNorm.bias")
@@ -174,7 +174,7 @@ class BertSource(HuggingFaceSource):
 
 
 def _views_of_fused(scope, part, name, shape):
-    """Make the views of UniLM's fused projections and their biases."""
+    """Make the Views of one tensor of UniLM's: fused projections or a bias."""
     if part != "qkv_linear.weight":
         kind = {"q_bias": "query", "v_bias": "value"}[part]
         length = int(np.prod(shape))
@@ -198,7 +198,7 @@ def _views_of_fused(scope, part, name, shape):
 
 
 def backbone_table(scope, config):
-    """Table from a backbone's variables to Hugging Face's tensor names.
+    """Make the table that maps backbone variables to Hugging Face's names.
 
     Args:
         scope: str, beginning of the tensor names: "bert." in the files of a
@@ -237,7 +237,7 @@ def backbone_table(scope, config):
 
 
 def of_config(table, config):
-    """Remove from a table the variables that a config's model does not have."""
+    """Remove the rows of a table for variables that the model lacks."""
     absent = set()
     if not config.num_segments:
         absent.add("segment_embedding/embeddings")
@@ -247,11 +247,11 @@ def of_config(table, config):
 
 
 def head_tables(scope):
-    """Tables from the variables of each head to Hugging Face's tensor names.
+    """Make tables that map each head's variables to Hugging Face's names.
 
     Args:
         scope: str, see `backbone_table`. In this library the pooler is part of
-            the head, but its tensor name begins with the scope.
+            the head, but in the files its name begins with the scope.
 
     Returns:
         dict from a task's class name to the table of its head.
@@ -334,7 +334,7 @@ def config_values(model):
 
 
 def _head_values(model, task):
-    """Make the config values that describe a head."""
+    """Make the entries of `config.json` that describe a task's head."""
     arguments = head_of(model).arguments
     if task == "XLNetPretrainer":
         # In Hugging Face's code the transform has the activation of the

@@ -25,8 +25,8 @@ _HEADS = re.compile(
 class MPNetSource(BertSource):
     """Source for a directory with an MPNet; see `HuggingFaceSource`.
 
-    Hugging Face's code counts positions of real tokens from 2, and this library
-    from 0. So the first two rows of the position table are skipped.
+    Hugging Face's code counts the positions of real tokens from 2. This library
+    counts them from 0, and skips the first two rows of the position table.
     """
 
     noun = "an MPNet"

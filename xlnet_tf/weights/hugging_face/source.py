@@ -2,7 +2,7 @@
 
 Such a directory has a `config.json`. Its weights are in `model.safetensors`, in
 shards with an index, or in `pytorch_model.bin`, which torch reads with
-`weights_only`. Kernels of dense layers are transposes of the kernels in Keras.
+`weights_only`. A dense layer's stored kernel is the transpose of Keras' kernel.
 """
 
 import typing
@@ -22,7 +22,7 @@ _MULTI_LABEL = "multi_label_classification"
 
 
 class HuggingFaceSource(WeightSource):
-    """Source for a directory written by `save_pretrained`; base class.
+    """Base class of sources for a directory written by `save_pretrained`.
 
     Args:
         path: path of the directory.
@@ -53,7 +53,7 @@ class HuggingFaceSource(WeightSource):
 
     @property
     def gelu(self):
-        """Reason for the form of GELU in the config, for messages."""
+        """Reason that messages give for the form of GELU in the config."""
         name = self.values.get(self.activation_name, "gelu")
         if name == "gelu":
             return 'Hugging Face\'s code computes the erf form for "gelu"'
@@ -61,7 +61,7 @@ class HuggingFaceSource(WeightSource):
 
     @property
     def tensors(self):
-        """Readers of the weight files, opened on first use."""
+        """Reader of the weight files, which are opened on first use."""
         if self._tensors is None:
             self._tensors = open_tensors(self.path)
             names = [
@@ -87,7 +87,7 @@ class HuggingFaceSource(WeightSource):
         return architecture in self._named
 
     def _named_architectures(self):
-        """Names of Hugging Face's classes in the config, list of str."""
+        """List the names of Hugging Face's classes in the config."""
         names = self.values.get("architectures") or []
         if not isinstance(names, list) or not all(
             isinstance(name, str) for name in names
@@ -116,7 +116,7 @@ class HuggingFaceSource(WeightSource):
         return super().main_head()
 
     def class_arguments(self, classes):
-        """Arguments with the number and names of a head's classes, dict."""
+        """Make the arguments `num_classes` and `labels` for a head."""
         labels = self.values.get("id2label") or {}
         if not isinstance(labels, dict):
             raise ValueError(
@@ -140,14 +140,14 @@ class HuggingFaceSource(WeightSource):
         return sum(map(size_of, self.tensors.files))
 
     def refuse_own_embedding(self, head, name):
-        """Refuse an LM head with its own kernel instead of the embedding.
+        """Refuse an LM head whose kernel is not the token embedding.
 
         Args:
             head: Head to load, or None.
             name: str, tensor name of the kernel.
 
         Raises:
-            ValueError: if the LM head has its own kernel.
+            ValueError: if the LM head to load has a kernel of its own.
         """
         tied = self.values.get("tie_word_embeddings", True)
         is_needed = head is not None and head.task == "XLNetPretrainer"
@@ -159,13 +159,13 @@ class HuggingFaceSource(WeightSource):
 
 
 def task_head_weights(task, tables, head=None):
-    """List the Weights of a task's head, by the table of the task.
+    """List the Weights of a task's head, with names and layouts from a table.
 
     Args:
         task: a task.
         tables: dict from a task's class name to the table of its head.
-        head: Head to load, perhaps from another class of task. None: the task's
-            own head.
+        head: Head to load, or None. If `tables` has no table for the class of
+            `task`, the table for the Head's task is used.
 
     Returns:
         list of Weight.
@@ -190,15 +190,15 @@ def no_head(task):
 
 
 def check_width(config, model):
-    """Refuse a config whose attention heads together are not D wide.
+    """Refuse a config whose heads together do not have the model's width.
 
     Args:
         config: config of this library.
         model: str, name of the model in messages, such as "XLNet".
 
     Raises:
-        ValueError: if N heads of width H are not D wide together; the message
-            has the sizes.
+        ValueError: if the number of heads times their width is not the model's
+            width; the message has the sizes.
     """
     if config.head_dim * config.num_heads != config.hidden_dim:
         raise ValueError(
@@ -209,14 +209,14 @@ def check_width(config, model):
 
 
 def activation_value(config):
-    """Hugging Face's name of the feed-forward's activation."""
+    """Find Hugging Face's name of the activation in feed-forward layers."""
     if config.activation == "gelu" and config.gelu == "tanh":
         return "gelu_new"
     return config.activation
 
 
 def label_values(task, arguments):
-    """Make the config values for the names of a head's classes.
+    """Make the entries of `config.json` for the names of a head's classes.
 
     Args:
         task: str, class name of the task.
@@ -239,14 +239,14 @@ def label_values(task, arguments):
 
 
 def dense(ours, theirs, use_bias=True):
-    """Make the rows of a table for a dense layer."""
+    """Map a dense layer's paths in our model to Places in the files."""
     kernel = {f"{ours}/kernel": Place(f"{theirs}.weight", axes=(1, 0))}
     bias = {f"{ours}/bias": Place(f"{theirs}.bias")}
     return {**kernel, **bias} if use_bias else kernel
 
 
 def norm(ours, theirs):
-    """Make the rows of a table for a layer norm."""
+    """Map a layer norm's paths in our model to Places in the files."""
     return {
         f"{ours}/gamma": Place(f"{theirs}.weight"),
         f"{ours}/beta": Place(f"{theirs}.bias"),

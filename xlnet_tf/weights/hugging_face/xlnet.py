@@ -139,7 +139,7 @@ class XLNetSource(HuggingFaceSource):
 
 
 def backbone_table(scope):
-    """Table from a backbone's variables to Hugging Face's tensor names.
+    """Make the table that maps backbone variables to Hugging Face's names.
 
     Args:
         scope: str, beginning of the tensor names: "transformer." in the files
@@ -175,7 +175,7 @@ def backbone_table(scope):
 
 
 def head_tables():
-    """Tables from the variables of each head to Hugging Face's tensor names.
+    """Make tables that map each head's variables to Hugging Face's names.
 
     Returns:
         dict from a task's class name to the table of its head.
@@ -227,8 +227,8 @@ def config_values(model):
         dict.
 
     Raises:
-        ValueError: if N heads of width H are not D wide together, as Hugging
-            Face's XLNet needs.
+        ValueError: if the number of heads times their width is not the model's
+            width, as Hugging Face's XLNet requires.
     """
     config = model.config
     check_width(config, "XLNet")
@@ -270,7 +270,7 @@ def config_values(model):
 
 
 def _head_values(model, task):
-    """Make the config values that describe a head.
+    """Make the entries of `config.json` that describe a task's head.
 
     Args:
         model: XLNetBackbone, or a task with such a backbone.

@@ -1,11 +1,11 @@
-"""Adapter files: HDF5 with only the adapters (LoRA) and the head of a task.
+"""Adapter files: HDF5 with only the LoRA adapters and the head of a task.
 
-For each layer with adapters, the file has the arrays
-`layers/PATH/lora_kernel_a` and `layers/PATH/lora_kernel_b`, and
-`layers/PATH/base`, a few values of the kernel that the adapters were trained
-with. `heads/NAME/PATH/N` is weight N of the layer PATH in the head NAME. The
-attribute `adapters` is JSON with the config of the backbone, the layers with
-rank and alpha, and the class of the model.
+For each layer PATH with adapters, the file has the arrays
+`layers/PATH/lora_kernel_a` and `layers/PATH/lora_kernel_b`. A third array,
+`layers/PATH/base`, has a few values of the kernel that the adapters were
+trained with. The array `heads/NAME/PATH/N` is weight N of the layer PATH in the
+head NAME. The attribute `adapters` of the file is JSON with the backbone's
+config, the class of the model, and the rank and alpha of each layer's adapters.
 """
 
 import json
@@ -54,7 +54,7 @@ _NARROW_ROUNDING = 2**-7
 
 
 def save_adapters(model, path):
-    """Write only the adapters of a model, and the head of a task, to a file.
+    """Write the adapters of a model and the head of a task to a file.
 
     Args:
         model: a backbone or a task with adapters.
@@ -104,27 +104,27 @@ def save_adapters(model, path):
 
 
 def _heads(model):
-    """Heads of a task by name, dict of str to layer; empty for a backbone."""
+    """Map the names of a task's heads to the heads; empty for a backbone."""
     if backbone_of(model) is model:
         return {}
     return model.heads(model.get_config())
 
 
 def _parts(head):
-    """Map paths to a head and its inner layers: "" and paths ending in "/"."""
+    """Map "" to a head, and "PATH/" to each inner layer of the head."""
     inner = layers_by_path(head).items()
     return {"": head, **{f"{path}/": layer for path, layer in inner}}
 
 
 def _sample(layer):
-    """Select a few values of a kernel without its adapters, float32 array."""
+    """Read a layer's first kernel values, without adapters, as float32."""
     kernel = ops.convert_to_tensor(layer._kernel)
     values = ops.reshape(kernel, [-1])[:_NUM_VALUES]
     return ops.convert_to_numpy(ops.cast(values, "float32"))
 
 
 def load_adapters(model, path):
-    """Load an adapter file, and enable LoRA in the model if it is off.
+    """Load an adapter file, and enable LoRA in the model if LoRA is off.
 
     Args:
         model: a backbone or a task, with the base weights that the adapters
@@ -165,7 +165,7 @@ def load_adapters(model, path):
 
 
 def _read(path):
-    """Read an adapter file: (dict in its attribute, dict of arrays by name)."""
+    """Read an adapter file: (dict in its attribute, dict of its arrays)."""
     import h5py
 
     try:
@@ -244,7 +244,7 @@ def _check_base(path, layers, adapters, arrays):
 
 
 def _head_values(path, model, facts, arrays):
-    """List (layer of a head, dict of its weights) from an adapter file."""
+    """List pairs of a head's layer and the layer's weights in the file."""
     stored = {
         name.removeprefix("heads/"): value
         for name, value in arrays.items()

@@ -1,14 +1,14 @@
 """Dense layers with LoRA: the kernel becomes kernel + alpha / rank * a @ b.
 
-LoRA is described in https://arxiv.org/abs/2106.09685. Keras' dense layers add
-adapters by `enable_lora`. The layers here differ from Keras' layers in three
-points:
+LoRA is described in https://arxiv.org/abs/2106.09685. The method `enable_lora`
+of Keras' dense layers adds adapters. The layers here differ from Keras' layers
+in three points:
 
 - Keras adds a @ b to the kernel in every step, and computes the gradient of the
   whole kernel. Here the inputs are multiplied by a and then by b, so the frozen
   kernel needs no gradient.
-- Keras merges adapters into the kernel when it writes weights. Here files
-  contain the adapters, unless `writes_merged` is set.
+- Keras merges adapters into the kernel when it writes weights. Here weight
+  files contain the adapters, or merged kernels if `writes_merged` is set.
 - The gradient of a bias is summed axis by axis, which is faster in XLA on a
   CPU.
 
@@ -32,7 +32,7 @@ _KERNEL = "0"  # Keras' name of the kernel
 
 
 class Adaptable:
-    """Mixin with the adapters of `Dense` and `EinsumDense`; see the module.
+    """Mixin that adds adapters to `Dense` or `EinsumDense`; see the module.
 
     Attributes:
         writes_merged: bool, whether weight files get the merged kernel instead
@@ -202,10 +202,10 @@ class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
     def adapted(self, inputs):
         """Multiply inputs by the adapters, a @ b.
 
-        Example, with r for the rank: "bkd,dnh->bnkh" becomes "bkd,dnr->bnkr"
-        with a, then "bnkr,rh->bnkh" with b. If the kernel's last axis is
-        summed, as in "bnqh,dnh->bqd", b comes first: "bnqh,rh->bnqr", then
-        "bnqr,dnr->bqd" with a.
+        In this example, r is the axis of the rank. The product "bkd,dnh->bnkh"
+        becomes "bkd,dnr->bnkr" with a, then "bnkr,rh->bnkh" with b. If the
+        product sums over the kernel's last axis, as in "bnqh,dnh->bqd", b comes
+        first: "bnqh,rh->bnqr" with b, then "bnqr,dnr->bqd" with a.
         """
         operands, outputs = self.equation.split("->")
         rows, kernel = operands.split(",")
@@ -226,7 +226,7 @@ class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
 
 @ops.custom_gradient
 def _add_bias(outputs, bias):
-    """Add a bias [W] to [..., rows, W]; its gradient uses `_sum_rows`."""
+    """Add a bias [W] to [..., rows, W]; `_sum_rows` makes the gradient."""
 
     def gradient(*arguments, upstream=None):
         upstream = arguments[0] if upstream is None else upstream
@@ -238,14 +238,14 @@ def _add_bias(outputs, bias):
 def _sum_rows(tensor):
     """Sum [..., rows, W] to [W], one axis at a time.
 
-    In bfloat16 on TensorFlow, a product with ones replaces the sum. In this
-    case XLA may compile all operations except products (`model/fusion.py`), and
-    would compute `tensor` again for a sum.
+    For bfloat16 with TensorFlow, a matrix product with ones replaces the sum.
+    There XLA may compile all operations except products (`model/fusion.py`),
+    and XLA would compute `tensor` again for a sum.
 
     If W is large, XLA on a CPU takes five times as long for one sum over two
-    axes as for two sums over one axis. XLA would also merge two successive sums
-    into one. To prevent this, the first sum is computed in two parts, which are
-    then added.
+    axes as for two sums over one axis each. XLA would also merge two successive
+    sums into one. To prevent this merge, the first sum is computed in two
+    parts, which are then added.
     """
     dtype = keras.backend.standardize_dtype(tensor.dtype)
     if dtype == "bfloat16" and keras.backend.backend() == "tensorflow":

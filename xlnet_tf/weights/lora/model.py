@@ -11,7 +11,7 @@ from xlnet_tf.weights.lora.layers import Adaptable
 
 
 def adaptable_layers(model):
-    """Layers that can have adapters: dict from path to `Adaptable` layer."""
+    """Map paths to all layers of a model that can have adapters."""
     return {
         path: layer
         for path, layer in layers_by_path(model).items()
@@ -20,7 +20,7 @@ def adaptable_layers(model):
 
 
 def lora_layers(model):
-    """Layers with adapters: dict from path to `Adaptable` layer."""
+    """Map paths to all layers of a model that have adapters."""
     return {
         path: layer
         for path, layer in adaptable_layers(model).items()
@@ -29,7 +29,7 @@ def lora_layers(model):
 
 
 def adapters_of(model):
-    """Adapters of a model: dict from layer path to (rank, alpha)."""
+    """Map the path of each layer with adapters to (rank, alpha)."""
     return {
         path: (int(layer.lora_rank), float(layer.lora_alpha))
         for path, layer in lora_layers(model).items()
@@ -37,7 +37,7 @@ def adapters_of(model):
 
 
 def lora_groups(model):
-    """Describe adapters for a file: dicts of `rank`, `alpha` and `layers`."""
+    """Group a model's adapters as dicts of `rank`, `alpha` and `layers`."""
     groups = {}
     for path, kind in adapters_of(model).items():
         groups.setdefault(kind, []).append(path)
@@ -48,7 +48,7 @@ def lora_groups(model):
 
 
 def adapters_in(groups):
-    """Convert a list of `lora_groups` to a dict from path to (rank, alpha)."""
+    """Map each layer path in the result of `lora_groups` to (rank, alpha)."""
     return {
         path: (group["rank"], group["alpha"])
         for group in groups
@@ -125,7 +125,8 @@ def merged_when_written(model):
 def config_without_lora(config):
     """Copy a config without the backbone's adapters and frozen layers.
 
-    The entries of heads stay. A config without adapters is copied unchanged.
+    Entries for a head's layers stay. A config without adapters is copied
+    unchanged.
 
     Args:
         config: dict, the result of `get_config` of a backbone or a task.
@@ -155,8 +156,9 @@ def copy_merged(model, copy):
 
     Args:
         model: a backbone or a task, with or without adapters.
-        copy: model of the same class, with the config `config_without_lora`.
-            Layers that the copy lacks are skipped.
+        copy: model of the same class, made from the config that
+            `config_without_lora` returns. Layers that the copy lacks are
+            skipped.
     """
     twins = {"": copy, **layers_by_path(copy)}
     with merged_when_written(model):
@@ -166,7 +168,7 @@ def copy_merged(model, copy):
 
 
 def own_values(layer):
-    """Read a layer's own weights: dict of arrays by name in a weight file."""
+    """Map names in a weight file to arrays of a layer's own weights."""
     values = {}
     layer.save_own_variables(values)
     return {k: ops.convert_to_numpy(value) for k, value in values.items()}
@@ -179,12 +181,12 @@ def kinds_of(adapters):
 
 
 def num_trained(model):
-    """Count the trained parameters of a model."""
+    """Count the trainable parameters of a model."""
     return sum(math.prod(v.shape) for v in model.trainable_variables)
 
 
 def describe_lora(model):
-    """Make a list with one line about the adapters; empty without adapters."""
+    """Make a list with one line about a model's adapters, or an empty list."""
     adapters = adapters_of(model)
     if not adapters:
         return []
