@@ -1,6 +1,6 @@
-"""Filling of blanks by beam search over tokens and over their order.
+"""Filling of blanks by beam search over tokens and the order of the tokens.
 
-Shapes: B rows of a batch, T tokens, P tokens of blanks, V vocabulary.
+Shapes: B beams in a batch, T tokens, P tokens of blanks, V vocabulary.
 """
 
 import dataclasses
@@ -53,7 +53,7 @@ class Filling:
 
 
 class Filler:
-    """Class that fills the blanks of texts with a pretrained model.
+    """Class that uses a pretrained model to fill the blanks of texts.
 
     Args:
         model: XLNetPretrainer with an objective that attends to both sides of a
@@ -132,7 +132,7 @@ class Filler:
         return [self._filling(parts, lengths, blanks, beam) for beam in beams]
 
     def _tokens(self, parts, lengths):
-        """Encode a text with `<mask>` in blanks; find the masked positions."""
+        """Encode a text with `<mask>` in blanks; list the masked positions."""
         ids, blanks = [], []
         for number, part in enumerate(parts):
             if number:
@@ -215,7 +215,7 @@ def _extensions(beam, blanks, values, count):
 
 
 def parse(text, max_blank_tokens):
-    """Split a text into the parts around its blanks and the blanks' lengths.
+    """Split a text at its blanks, and find the possible lengths of each blank.
 
     Args:
         text: str, with `<mask>` for one token, `<mask:3>` for three, or

@@ -38,10 +38,10 @@ class GeneratedText:
             ended the text, the tokens of this string are included here, but not
             in `text`.
         log_probability: float, log-probability of `token_ids` and the end token
-            under the model. For beam search the value includes the effect of
-            rules such as `no_repeat_ngram`, and the tokens after a string of
+            under the model. With beam search, rules such as `no_repeat_ngram`
+            change this value, and it includes the tokens after a string of
             `stop`.
-        score: float, by which the texts of a prompt are sorted.
+        score: float, value by which the texts of a prompt are sorted.
         has_ended: bool, whether the model or a string of `stop` ended the text.
             False: the text reached the maximum length.
     """
@@ -243,7 +243,7 @@ class TextGenerator:
         return text[: len(text) - max(begun, default=0)]
 
     def _states(self, prompts, numbers, steps):
-        """Yield the state of the search after every few steps."""
+        """Yield the state of the search after every `steps` steps."""
         settings = self.settings
         rows = settings.num_sequences
         features, history = self._batch(prompts)
@@ -297,7 +297,7 @@ class TextGenerator:
         return features, ops.convert_to_tensor(history)
 
     def _new_tokens(self, state):
-        """Select the new tokens of a state, int array [N, S], -1 for none."""
+        """Select a state's new tokens: int array [N, S], -1 for no token."""
         history = ops.convert_to_numpy(state["history"])
         return history[:, -self.settings.max_new_tokens :]
 
@@ -310,7 +310,7 @@ class TextGenerator:
         )
 
     def _texts(self, state):
-        """Make the texts of a state, B lists of GeneratedText."""
+        """Make B lists of GeneratedText from a state of the search."""
         texts_of_rows = []
         log_probabilities = ops.convert_to_numpy(state["log_probabilities"])
         for row, values in zip(
@@ -347,7 +347,7 @@ class TextGenerator:
         return texts_of_prompts
 
     def _text(self, row):
-        """Make the _Text of a row, a list of S ints."""
+        """Make the _Text of a row, which is a list of S token ids."""
         return _Text(self.tokenizer, row, self.symbols, self.settings.stop)
 
 
@@ -400,7 +400,7 @@ class _Text:
 
 
 def _decode(tokenizer, token_ids):
-    """Decode tokens; a text that begins a word begins with a space."""
+    """Decode tokens; prepend a space if the first token begins a word."""
     text = tokenizer.decode(token_ids)
     if token_ids and tokenizer.id_to_piece(token_ids[0]).startswith(BLANK):
         return f" {text}"

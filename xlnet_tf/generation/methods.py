@@ -6,7 +6,7 @@ import keras
 
 
 def generate_texts(generator, inputs, keeps_prompt):
-    """Generate texts and return them as `generate` of a model does.
+    """Generate texts, and arrange them like the result of a model's `generate`.
 
     Args:
         generator: TextGenerator.
@@ -64,7 +64,7 @@ def answers(results, is_single, stacklevel=3):
         stacklevel: int, see `warnings.warn`.
 
     Returns:
-        list of results; the only result if `is_single`.
+        the only result if `is_single`, else the list of results.
 
     Raises:
         ValueError: if `is_single` and the only result is an error.

@@ -70,8 +70,8 @@ class Scorer:
         Args:
             texts: list of N str.
             orders: list of functions, one for each order. A function has the
-                arguments (index of the text, P), and returns an int array [P]:
-                for each target, the step at which the model predicts it.
+                arguments (index of the text, P), and returns an int array [P],
+                the step at which the model predicts each target.
             spans: list of N lists of (begin, end), the character ranges of the
                 targets; or None: all tokens are targets.
             batch_size: int, number of rows per batch.
@@ -110,7 +110,7 @@ class Scorer:
         ]
 
     def _sums(self, rows):
-        """Compute the log-probability of each row in a batch, list of float."""
+        """Compute a list of the log-probabilities of all rows in a batch."""
         sequences = self._sequences
         batch, begins = sequences.batch([ids for ids, _, _ in rows])
         token_ids = batch["token_ids"]
@@ -233,11 +233,12 @@ def _tensors(batch):
 
 
 class Sequences:
-    """Encoder of texts, one per sequence, with special tokens and padding.
+    """Encoder of texts as sequences with special tokens and padding.
 
-    If the model attends to both sides of a target, `<sep>` and `<cls>` are
-    appended as in pretraining, because they mark the text's end. For a causal
-    model the sequence is only the text.
+    Each sequence contains one text. If the model attends to both sides of a
+    target, `<sep>` and `<cls>` are added as in pretraining, because these
+    tokens mark the text's end. For a causal model the sequence is only the
+    text.
 
     Args:
         model: XLNetPretrainer.
@@ -288,13 +289,13 @@ class Sequences:
         """Make the features of texts, and find where each text begins.
 
         Args:
-            rows: list of B lists of int.
+            rows: list of B lists of int, the tokens of each text.
 
         Returns:
-            (features, begins). The features are a dict of int32 arrays [B, T],
-            `token_ids`, `segment_ids` and `padding_mask`; for a model with
-            `reverse_half_batch` also `is_reversed` [B]. The begins are a list
-            of B ints, the column of each text's first token.
+            (features, begins). The features are a dict of `token_ids`,
+            `segment_ids` and `padding_mask` (int32 arrays [B, T]). For a model
+            with `reverse_half_batch`, the dict also has `is_reversed` [B]. The
+            begins are a list of B ints, the column of each text's first token.
 
         Raises:
             ValueError: if a text has more tokens than the model has positions.

@@ -65,7 +65,7 @@ def apply_rules(logits, history, length, new_tokens, settings, symbols):
 
 
 def _any_token(history, chosen, num_rows, vocabulary_size):
-    """Mark tokens that are at a chosen place of the history, bool [N, V]."""
+    """Mark the tokens at chosen places of the history, bool [N, V]."""
     row = ops.arange(num_rows, dtype="int32")[:, None]
     row = ops.broadcast_to(row, ops.shape(history))
     places = ops.stack([row, ops.maximum(history, 0)], axis=-1)
@@ -76,7 +76,10 @@ def _any_token(history, chosen, num_rows, vocabulary_size):
 
 
 def _completes_ngram(history, seen, length, size):
-    """Mark places after a copy of the last `size` - 1 tokens, bool [N, W]."""
+    """Mark history tokens that would complete a repeated n-gram, bool [N, W].
+
+    These tokens follow an earlier copy of the last `size` - 1 tokens.
+    """
     width = ops.shape(history)[1]
     matches = seen & (ops.arange(width, dtype="int32") >= size - 1)
     for back in range(1, size):
@@ -140,9 +143,9 @@ def begin(decoder, context, prompt, num_steps):
         num_steps: int, S.
 
     Returns:
-        dict of `cache`, the result of `Decoder.start`; `index` int32 [], the
-        number of steps so far; `history` int32 [N, T + S]; `is_done` bool [N];
-        and `log_probabilities` float32 [N, S] of the new tokens.
+        dict of `cache` (result of `Decoder.start`), `index` (int32 [], number
+        of steps so far), `history` (int32 [N, T + S]), `is_done` (bool [N]) and
+        `log_probabilities` of the new tokens (float32 [N, S]).
     """
     num_rows = ops.shape(prompt)[0]
     unwritten = ops.full([num_rows, num_steps], -1, "int32")
@@ -237,9 +240,10 @@ _NO_TEXT = -1e6
 def beam_search(decoder, context, prompt, num_steps, settings, symbols):
     """Find the likeliest continuations of prompts by beam search.
 
-    The best texts come first. If any text has ended, only ended texts are
-    returned; otherwise all texts have S tokens. Rules such as `no_repeat_ngram`
-    distribute the probability of forbidden tokens over the allowed tokens.
+    The best texts come first. If any text of a prompt has ended, only the ended
+    texts of this prompt are returned; otherwise all texts of this prompt have S
+    tokens. Rules such as `no_repeat_ngram` distribute the probability of
+    forbidden tokens over the allowed tokens.
 
     Args:
         decoder, context, settings, symbols: see `extend`.
@@ -324,7 +328,7 @@ def length_penalty(lengths, alpha):
 
 
 def _of_ended(tokens, scores, num_steps, settings, symbols):
-    """Cut tokens at the end symbol, and divide all scores by the penalty."""
+    """Clear tokens after the end token; divide all scores by the penalty."""
     missing = num_steps - tf.shape(tokens)[2]
     tokens = tf.pad(tokens, [[0, 0], [0, 0], [0, missing]], constant_values=-1)
     is_end = tf.reduce_any(

@@ -34,12 +34,12 @@ class GenerationSettings(settings.Settings):
             tokens.
         top_p: float. A token is drawn from the smallest set of likeliest tokens
             whose probabilities sum up to `top_p`. Default 1.
-        repetition_penalty: float. For tokens that occurred before, also in the
-            prompt, positive logits are divided by the penalty, and negative
-            logits are multiplied by the penalty, as in CTRL
+        repetition_penalty: float. For tokens that occurred before, in the
+            prompt or the text, positive logits are divided by the penalty, and
+            negative logits are multiplied by the penalty, as in CTRL
             (https://arxiv.org/abs/1909.05858). Default 1.
-        no_repeat_ngram: int, size of n-grams that may occur only once in prompt
-            and text. Default 0: no limit.
+        no_repeat_ngram: int, size of n-grams that may occur only once in the
+            prompt and the text together. Default 0: no limit.
         num_beams: int, number of beams in beam search. Default 1.
         length_penalty: float, alpha of https://arxiv.org/abs/1609.08144: a
             text's score is its log-probability divided by
@@ -156,6 +156,8 @@ class GenerationSettings(settings.Settings):
 @dataclasses.dataclass(frozen=True)
 class Symbols:
     """Special tokens of generated texts.
+
+    Shapes: V = `vocabulary_size`, the size of the model's vocabulary.
 
     Attributes:
         num_pieces: int, number of the tokenizer's pieces. A model's vocabulary

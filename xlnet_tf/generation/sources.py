@@ -73,8 +73,8 @@ def of_sources(features):
     """Make a Decoder's features, and a history that hides sources from rules.
 
     Args:
-        features: dict of `token_ids` and `padding_mask` int32 [B, T], padded on
-            the left.
+        features: dict of `token_ids` and `padding_mask` (int32 [B, T], padded
+            on the left).
 
     Returns:
         (dict of features, history). The history is an int32 tensor of shape [B,
@@ -107,8 +107,8 @@ def search_targets(model, features, settings, num_pieces):
         num_pieces: int, number of the tokenizer's pieces.
 
     Returns:
-        dict of `tokens` int32 [B, S], -1 after the end, and `log_probability`
-        float32 [B], in natural logarithms.
+        dict of `tokens` (int32 [B, S], -1 after the end) and `log_probability`
+        (float32 [B], natural logarithm).
     """
     decoder = make_decoder(model)
     features, history = of_sources(features)

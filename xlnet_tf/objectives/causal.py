@@ -13,13 +13,13 @@ from xlnet_tf.tasks.heads import rows_at
 class Causal(TokenPrediction):
     """Objective: predict the next token from memory and all earlier tokens.
 
-    The backbone computes only the content stream. Its config needs the
-    `attention_type` "causal". `same_length` and memory work as in
+    The backbone computes only the content stream. The backbone's config must
+    have the `attention_type` "causal". `same_length` and memory work as in
     Transformer-XL.
 
-    The labels in the batch are `target_ids` int [B, T], the next token of each
-    position, and `target_weights` [B, T], 0 for positions without a next token.
-    For the outputs see `TokenPrediction`.
+    The labels in the batch are `target_ids` (int [B, T], the next token of each
+    position) and `target_weights` ([B, T], 0 for positions without a next
+    token). For the outputs see `TokenPrediction`.
 
     Source: https://arxiv.org/abs/1901.02860.
 

@@ -23,9 +23,9 @@ class GeneratingModel:
         """Continue texts, token by token.
 
         The keys and values of earlier tokens are kept, so that each layer
-        computes only one row for a new token. `Objective.next_token` names the
-        row that predicts the next token. The first call compiles the model. The
-        first call with other settings compiles the model again.
+        computes only one or two rows for a new token. `Objective.next_token`
+        names the row that predicts the next token. The first call compiles the
+        model. The first call with other settings compiles the model again.
 
         Args:
             inputs: str or list of str, the prompts.
@@ -38,13 +38,13 @@ class GeneratingModel:
         Returns:
             str if `inputs` is a str, else list of str. If `num_sequences` is
             above 1, each str is replaced by a list of str. If a prompt in a
-            list is unreadable, its entry is None, and a warning gives the
-            reason.
+            list is empty or too long, its entry is None, and a warning gives
+            the reason.
 
         Raises:
             ValueError: if the model has no tokenizer, if its objective cannot
                 generate, if settings contradict each other or the model, or if
-                the only prompt is unreadable.
+                the only prompt is empty or too long.
             NotImplementedError: if the backend is neither TensorFlow nor JAX.
 
         Example:
@@ -58,7 +58,7 @@ class GeneratingModel:
         return generate_texts(generator, inputs, keeps_prompt=not strip_prompt)
 
     def text_generator(self, **settings):
-        """Make a TextGenerator, which returns more results than `generate`.
+        """Make a TextGenerator, which returns GeneratedTexts, not strings.
 
         Args:
             **settings: see `generate`.

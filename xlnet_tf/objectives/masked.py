@@ -18,7 +18,7 @@ class Masked(TokenPrediction):
     outputs see `TokenPrediction`. The backbone computes only the content
     stream. Targets are predicted independently of each other.
 
-    With BertBackbone this is BERT's objective. With XLNetBackbone it is
+    With BertBackbone this is BERT's objective. With XLNetBackbone this is
     "DAE + Transformer-XL" in the ablation of https://arxiv.org/abs/1906.08237.
 
     Source: https://arxiv.org/abs/1810.04805.

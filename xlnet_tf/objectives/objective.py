@@ -39,8 +39,8 @@ class Objective:
     weights in files thus do not depend on the other objectives. If a pretrainer
     has several objectives, the labels of the first objective define whether a
     batch is labelled. The losses of all objectives are divided by the sum of
-    the weights of the first objective's predictions. Every other objective
-    scales the weights of its own predictions to the same sum.
+    the weights of the first objective's predictions. So the further objectives
+    must scale the weights of their own predictions to the same sum.
 
     Attributes:
         name: str, name of the objective in `objectives.OBJECTIVES`.
@@ -55,10 +55,10 @@ class Objective:
             returns.
         layer_names: tuple of str, names of the model's attributes for the
             layers of `make_layers`.
-        keras_metrics: dict with the metrics of `fit`, from the name of a
-            model's attribute to a name in `LossTerms.metrics`.
+        keras_metrics: dict of the metrics of `fit`. A key is the name of the
+            model's attribute, and a value is a name in `LossTerms.metrics`.
         config_values: dict of config fields that the objective needs. The
-            command `train` sets them.
+            command `train` sets these fields.
         next_token: str, the row that predicts the next token in generation. It
             is "query" for a row of the query stream, "content" for the content
             row of the last token, or "pseudo" for a pseudo token [P]. None if
@@ -120,7 +120,7 @@ class Objective:
         return ()
 
     def make_metrics(self):
-        """Make the metrics of `fit`, dict from attribute name to metric."""
+        """Map names of the model's attributes to new metrics for `fit`."""
         return {
             attribute: keras.metrics.Mean(name=name)
             for attribute, name in self.keras_metrics.items()
@@ -175,10 +175,11 @@ class Objective:
             batch: dict of features and labels.
 
         Returns:
-            (loss, metrics, weight), or None if the batch had no labels. `loss`
-            is a float32 scalar, not multiplied by the objective's `weight`.
-            `metrics` is a dict from `metric_names` to float32 scalars. `weight`
-            is a float32 scalar, the sum of the predictions' weights.
+            (loss, metrics, sum of weights), or None if the batch had no labels.
+            `loss` is a float32 scalar, without the objective's factor
+            `Objective.weight`. `metrics` is a dict from `metric_names` to
+            float32 scalars. The sum of the predictions' weights is a float32
+            scalar.
         """
         terms = self.terms(outputs, batch)
         if terms is None:
@@ -191,7 +192,7 @@ class Objective:
         return loss, metrics, ops.sum(terms.weights)
 
     def get_config(self):
-        """Return the name and the constructor's arguments, dict."""
+        """Make a dict of the objective's name and constructor arguments."""
         return {"name": self.name}
 
 
@@ -199,10 +200,10 @@ class TokenPrediction(Objective):
     """Base class of objectives that predict tokens.
 
     The language model head predicts the tokens. The labels in the batch are
-    `target_ids` int [B, P], the true tokens, and `target_weights` [B, P], 0 for
-    padding (default all 1). The objective adds to the outputs `token_loss`
-    float32 [B, P], in nats, and `token_correct` float32 [B, P], 1 if the
-    likeliest token is the target.
+    `target_ids` (int [B, P], the true tokens) and `target_weights` ([B, P], 0
+    for padding, default all 1). The objective adds two entries to the outputs:
+    `token_loss` (float32 [B, P], in nats) and `token_correct` (float32 [B, P],
+    1 if the likeliest token is the target).
 
     Example:
 
@@ -227,8 +228,8 @@ class TokenPrediction(Objective):
     def rows(self, outputs, batch):
         """Select the output rows that predict the targets.
 
-        The method `fill` of a model also calls this method, with a batch that
-        has `target_positions` but no labels.
+        `XLNetPretrainer.fill` also calls this method, with a batch that has
+        `target_positions` but no labels.
 
         Args:
             outputs: dict of the backbone's outputs.
@@ -274,7 +275,7 @@ def token_losses(target_ids, logits):
 
 
 def without_targets(batch):
-    """Return the batch without the targets' positions, a dict."""
+    """Copy a batch without the positions of the targets."""
     return {k: v for k, v in batch.items() if k not in _TARGETS}
 
 
@@ -301,7 +302,7 @@ def needs_positions(batch):
 
 
 def target_weights(batch, token_loss):
-    """Return the target weights, float [B, P]; by default all are 1.
+    """Return a batch's target weights, float [B, P]; by default all are 1.
 
     Raises:
         ValueError: if the weights do not have the shape of `token_loss`.

@@ -234,8 +234,8 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         """Compute a step of `predict`, without the largest outputs.
 
         Without targets the step returns `content`. With targets it returns
-        `query` and the outputs that have a value for each target or row. It
-        never returns memories.
+        `query` and the outputs that have a value for each target or row. The
+        step never returns memories.
         """
         outputs = super().predict_step(*arguments)
         if keras.backend.backend() != "jax":
@@ -257,17 +257,17 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
 
     @property
     def next_token(self):
-        """Row that predicts the next token, str or None; see `Objective`."""
+        """Name of the row that predicts the next token; see `Objective`."""
         return self.objectives[0].next_token
 
     @property
     def pseudo_mask_id(self):
-        """Id of [P], int, for a model whose `next_token` is "pseudo"."""
+        """Token id of [P], for a model whose `next_token` is "pseudo"."""
         return self.objectives[0].pseudo_mask_id
 
     @property
     def metric_names(self):
-        """Names of the metrics of `loss_sums`, tuple of str."""
+        """Tuple of the names of the metrics that `loss_sums` returns."""
         return sum((x.metric_names for x in self.objectives), ())
 
     def loss_sums(self, outputs, batch):
@@ -278,11 +278,12 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
             batch: dict of features and labels, see the class.
 
         Returns:
-            (loss, metrics, weight). `loss` is a float32 scalar, the sum of all
-            objectives' losses times their factors, to be differentiated.
-            `metrics` is a dict from `metric_names` to float32 scalars; its
-            entry "loss" is the loss of the first objective alone. `weight` is a
-            float32 scalar, the divisor of the loss and the metrics.
+            (loss, metrics, divisor). `loss` is a float32 scalar to
+            differentiate, the sum of all objectives' losses, each times the
+            objective's factor. `metrics` is a dict from `metric_names` to
+            float32 scalars; its entry "loss" is the loss of the first objective
+            alone. `divisor` is a float32 scalar, by which the caller divides
+            the loss and the metrics.
         """
         first = self.objectives[0]
         loss, metrics, weight = first.loss_sums(outputs, batch)
@@ -433,7 +434,7 @@ def make_objectives(objective=None, next_sentence_weight=0.0):
 
 
 def _configs_of(objectives):
-    """Return the configs of objectives for a saved file, list of dict.
+    """List the configs of objectives for a saved file.
 
     Args:
         objectives: sequence of Objective.

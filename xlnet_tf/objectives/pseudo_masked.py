@@ -30,12 +30,12 @@ class PseudoMasked(TokenPrediction):
 
     The batch has the positions of the targets in `target_positions` [B, P]. At
     these positions `token_ids` int [B, T] contains <mask> ([M]), another token
-    or the true token. `target_blocks` int [B, P] is the step of each target in
-    the order of the blocks. The labels are `target_ids` and `target_weights`
-    [B, P].
+    or the true token. `target_blocks` int [B, P] has the step at which each
+    target is predicted: the place of its block in the order of the blocks. The
+    labels are `target_ids` and `target_weights` [B, P].
 
     For each target, the pseudo token [P] and the true token are appended to the
-    row, with the target's position. The context is all tokens that are not
+    row. Both have the target's position. The context is all tokens that are not
     targets. [M] and the context attend to each other. [P] attends to [M] and
     the context, to the true tokens of earlier steps, and to every [P] of its
     own step. A true token attends to [M] and the context, and to the true

@@ -21,7 +21,7 @@ class Attention:
         keys: list of K strs, the pieces of the keys: M pieces in memory, then T
             pieces of the text.
         num_remembered: int, M.
-        weights: float array [L, N, T, K], whose rows sum to 1.
+        weights: float array [L, N, T, K]. The weights over all K keys sum to 1.
 
     Example:
 
@@ -39,7 +39,7 @@ class Attention:
 
     @property
     def rows(self):
-        """Pieces of the text, list of T strs."""
+        """List of the T pieces of the text."""
         return self.keys[self.num_remembered :]
 
 
@@ -52,8 +52,8 @@ def read_attention(
         model: a backbone, or a model with a backbone.
         tokenizer: data_pipeline Tokenizer.
         text: str.
-        memory_text: str, the text before `text`. The memory contains all its
-            tokens. Default None: no memory.
+        memory_text: str, the text before `text`. The memory contains all tokens
+            of `memory_text`. Default None: no memory.
 
     Returns:
         Attention.
@@ -141,7 +141,7 @@ def draw_attention(
 
 
 def draw_distances(attention: Attention):
-    """Draw the mean attention weight by distance, for each layer.
+    """Draw the mean attention weight of each layer, by distance.
 
     Args:
         attention: Attention.

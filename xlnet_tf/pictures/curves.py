@@ -21,7 +21,8 @@ def draw_curves(runs: Sequence[str | os.PathLike], metric: str = "loss"):
 
     Returns:
         matplotlib.figure.Figure, with training as lines and evaluations as
-        dots. For a single run the title includes the model and the records.
+        dots. For a single run the title includes the model's size and the
+        number of records.
 
     Raises:
         FileNotFoundError: if a directory has no `metrics.jsonl`.
@@ -88,7 +89,7 @@ def _title(runs):
 
 
 def _numbers(line):
-    """Read a line of metrics: its numbers and its kind."""
+    """Select the numbers and the kind from a line of metrics."""
     return {
         name: value
         for name, value in line.items()

@@ -120,8 +120,8 @@ def draw_pseudo_masks(pieces: Sequence[str], blocks: Sequence[Sequence[int]]):
 
     Returns:
         matplotlib.figure.Figure. The first T rows and columns are the text,
-        with [M] at the targets. Then, for each step, follow the step's targets
-        marked with [P], and the step's targets as true tokens.
+        with [M] at the targets. After the text, each step has its targets
+        twice: first marked with [P], then as true tokens.
 
     Raises:
         ValueError: if a position is outside the text, or occurs twice.

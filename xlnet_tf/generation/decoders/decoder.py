@@ -1,13 +1,14 @@
 """Incremental decoding: forward passes for one new token at a time.
 
 A decoder caches the keys and values of all tokens. One pass reads the context,
-which is the prompt and the memory before the prompt. Then each new token costs
-one row per layer, or two rows if a separate row predicts the next token.
+which is the prompt and the memory before the prompt. Then each layer computes
+one row for each new token, or two rows if a separate row predicts the next
+token.
 
 The context is stored separately from the new tokens. The context never changes,
 so all beams of an example share the context, and no step copies it. New tokens
-are stored in slots. Slot 0 is the last token of the prompt, which the first
-step reads again; the context's keys do not include this token. Slot i is the
+are stored in slots. Slot 0 has the last token of the prompt. The first step
+reads this token again, so the context's keys do not include it. Slot i has the
 i-th new token.
 
 Shapes: B examples, R rows of an example (beams), T tokens of a prompt, C keys
@@ -21,7 +22,7 @@ from xlnet_tf.model.kernels.plain import masked_softmax
 
 
 class Decoder:
-    """Incremental forward pass of a pretrained model; base class.
+    """Base class of decoders, the incremental forward passes of a model.
 
     Args:
         model: XLNetPretrainer or XLNetSeq2Seq that predicts a next token.
@@ -91,7 +92,7 @@ class Decoder:
 
 
 def next_segment(features, segments):
-    """Find the segment of the new tokens: `next_segment`, or the last token's.
+    """Find the segment of new tokens, by default the prompt's last segment.
 
     Args:
         features: dict, see `Decoder.read`.

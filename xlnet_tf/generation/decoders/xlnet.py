@@ -2,8 +2,8 @@
 
 XLNet predicts with the query stream. The query row of the next position attends
 to all earlier tokens. Tokens of the prompt have the factorization rank -1. New
-tokens are targets, with the order of the text as the factorization order. A
-causal model predicts with the row of the last token.
+tokens are targets whose factorization order is the order of the text. A causal
+model predicts with the content row of the last token.
 
 Shapes: see `decoder`; M memory length, C = M + T - 1, and W = C + 2 S
 distances.
@@ -52,7 +52,7 @@ class XLNetDecoder(Decoder):
         )
 
     def _parts(self, features, size):
-        """Split features into parts of `size` tokens; None means one part."""
+        """Split a prompt's features every `size` tokens; None: do not split."""
         token_ids = ops.cast(features["token_ids"], "int32")
         inputs = {"token_ids": token_ids}
         if features.get("segment_ids") is not None:
@@ -101,11 +101,11 @@ class XLNetDecoder(Decoder):
         return [empty] * config.num_layers, ops.zeros(shape, "bool")
 
     def _read_part(self, features, memory):
-        """Read one part of the prompt, after the memory.
+        """Compute the layer inputs for the memory and one part of the prompt.
 
         Returns:
-            (L layer inputs [B, K, D]; mask, bool [B, K]), for K tokens of the
-            memory and the part.
+            (L layer inputs [B, K, D]; mask, bool [B, K]). The memory and the
+            part together have K tokens.
         """
         mask = features["padding_mask"]
         if memory is not None:
@@ -147,7 +147,7 @@ class XLNetDecoder(Decoder):
         return context
 
     def _segments(self, features, memory_length, size, num_steps):
-        """Segments int32 [B, C + S + 1] of all keys and of the next token."""
+        """Make the segments of all keys and the next token, [B, C + S + 1]."""
         if features.get("segment_ids") is None:
             return None
         segments = ops.cast(features["segment_ids"], "int32")[:, -size:]
