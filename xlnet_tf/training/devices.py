@@ -429,7 +429,7 @@ def _check_tf_config():
 
 
 def is_address(address):
-    """Whether a value is the HOST:PORT of a worker."""
+    """Whether a value has the form HOST:PORT of a worker's address."""
     if not isinstance(address, str):
         return False
     host, _, port = address.rpartition(":")

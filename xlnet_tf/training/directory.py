@@ -73,8 +73,8 @@ def claimed(directory):
     gives a warning instead.
 
     Args:
-        directory: path of the run. A missing directory is created, and removed
-            again if nothing was written to it.
+        directory: path of the run. A missing directory is created. In the end
+            it is removed again if nothing was written to it.
 
     Raises:
         RuntimeError: if another program has locked the directory.
@@ -163,7 +163,7 @@ def claim_identity(run, identity, kind):
 
 
 def _check_workers_agree(run, identity):
-    """Refuse workers of different runs, which would wait for one another."""
+    """Refuse workers whose runs differ; such workers would wait for ever."""
     values = {**identity, **identity["training"]}
     del values["training"]
     values["output"] = str(run.output)

@@ -193,8 +193,7 @@ def evaluate_task(
             size and the handling of long documents, or None (default).
         progress: bool, whether to print progress. Default False.
         run_columns: dict of the columns of the model's training run, or None
-            (default). If the file has these columns, they are used and not
-            guessed.
+            (default). If the file has these columns, no columns are guessed.
 
     Returns:
         (metrics, rows): `metrics` is a dict of str to float, and `rows` is the
@@ -227,8 +226,8 @@ def answer_examples(model, spec, examples, settings=None, progress=False):
     Args:
         model, settings, progress: see `evaluate_task`.
         spec: TaskSpec of the model's kind.
-        examples: list of X examples. If they have labels, these must be classes
-            of the model.
+        examples: list of X examples. If examples have labels, the labels must
+            be classes of the model.
 
     Returns:
         list of X dicts, see `TaskKind.decode`.

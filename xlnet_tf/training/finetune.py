@@ -2,7 +2,7 @@
 
 `finetune` is the whole run. It calls the other functions in the order below.
 
-Shapes: R rows.
+Shapes: R rows of encoded examples.
 """
 
 import functools

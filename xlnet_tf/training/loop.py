@@ -232,8 +232,8 @@ class Evaluations:
 
     The steps of the evaluations do not depend on the step from which a run
     resumed. If a run was killed before a due evaluation, the resumed run makes
-    the evaluation first. The best weights then equal the best weights of an
-    uninterrupted run.
+    this evaluation before its first step. The best weights then equal the best
+    weights of an uninterrupted run.
 
     Args:
         run: Run.

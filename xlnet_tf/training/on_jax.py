@@ -572,7 +572,8 @@ def untrained(model):
     """List those weights of a model that no training step updates.
 
     These weights are arguments of the step. Otherwise they would be constants
-    of the compiled program. With adapters they are almost the whole model.
+    of the compiled program. In a model with adapters, almost all weights are
+    such weights.
     """
     trained = {id(x) for x in model.trainable_variables}
     return [x for x in model.weights if id(x) not in trained]

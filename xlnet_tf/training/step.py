@@ -68,7 +68,7 @@ class LoopReport(typing.NamedTuple):
         results: list of StepResult, one for each step.
         skipped_in_a_row: int, number of consecutive steps at the end of the
             loop that were not finite. If no step of the loop was finite, the
-            steps at the end of earlier loops count too.
+            number includes the steps at the end of earlier loops.
         seconds: float, time of the loop.
     """
 
@@ -83,7 +83,7 @@ class LoopReport(typing.NamedTuple):
         """Return the figures of the loop, dict of str to float.
 
         If a step was finite, the figures include `largest_loss` and
-        `largest_loss_step`. If a step was skipped, they include
+        `largest_loss_step`. If a step was skipped, the figures include
         `skipped_steps`.
         """
         finite = [x for x in self.results if x.is_finite]
