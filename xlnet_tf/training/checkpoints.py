@@ -103,8 +103,8 @@ class Checkpoints:
         memory: StatefulMemory or None.
 
     Attributes:
-        restored: str, prefix of the restored checkpoint, or None if none was
-            restored.
+        restored: str, prefix of the restored checkpoint. None if there was no
+            checkpoint.
         skipped: list of str, a description of the damage for each skipped
             checkpoint.
     """
@@ -182,7 +182,7 @@ class Checkpoints:
     def _is_old(self):
         """Whether the time limit between checkpoints has passed on a worker.
 
-        The result is the same on all workers, because workers save together.
+        Workers save together, so the result must be the same on all workers.
         """
         if self._seconds is None:
             return False
@@ -312,7 +312,7 @@ def _part(name):
     """Parse the name of a checkpoint's file; return (part, step).
 
     The part is the kind of the file: `_DIGESTS`, `_INDEX`, `_DATA` or
-    `_MEMORY`. The result is None if the name is not, from beginning to end, a
+    `_MEMORY`. The result is None if the whole name does not match the form of a
     checkpoint file's name.
     """
     for part, pattern in _PARTS.items():

@@ -47,7 +47,8 @@ def opened(directory, is_chief, smaller, explain_data_loss=None):
 
     Raises:
         RuntimeError, ValueError: see `claimed`.
-        RuntimeError, OSError: if TensorFlow or the machine raises an error.
+        RuntimeError, OSError: if TensorFlow or the operating system reports an
+            error.
     """
     try:
         with contextlib.ExitStack() as held:
