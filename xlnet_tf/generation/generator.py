@@ -39,8 +39,8 @@ class GeneratedText:
             in `text`.
         log_probability: float, log-probability of `token_ids` and the end token
             under the model. With beam search, rules such as `no_repeat_ngram`
-            change this value, and it includes the tokens after a string of
-            `stop`.
+            change this value, and the value includes the tokens after a string
+            of `stop`.
         score: float, value by which the texts of a prompt are sorted.
         has_ended: bool, whether the model or a string of `stop` ended the text.
             False: the text reached the maximum length.
@@ -243,7 +243,7 @@ class TextGenerator:
         return text[: len(text) - max(begun, default=0)]
 
     def _states(self, prompts, numbers, steps):
-        """Yield the state of the search after every `steps` steps."""
+        """Yield the search's state every `steps` steps, or only at the end."""
         settings = self.settings
         rows = settings.num_sequences
         features, history = self._batch(prompts)

@@ -16,7 +16,7 @@ def generate_texts(generator, inputs, keeps_prompt):
     Returns:
         str for one prompt, list of str for a list of prompts. With
         `num_sequences` above 1, a list of str replaces each str. For an
-        invalid prompt in a list the result is None, with a warning.
+        invalid prompt in a list the entry is None, and a warning is issued.
 
     Raises:
         ValueError: if the only prompt is invalid.

@@ -145,7 +145,7 @@ def begin(decoder, context, prompt, num_steps):
     Returns:
         dict of `cache` (result of `Decoder.start`), `index` (int32 [], number
         of steps so far), `history` (int32 [N, T + S]), `is_done` (bool [N]) and
-        `log_probabilities` of the new tokens (float32 [N, S]).
+        `log_probabilities` (float32 [N, S], for the new tokens).
     """
     num_rows = ops.shape(prompt)[0]
     unwritten = ops.full([num_rows, num_steps], -1, "int32")

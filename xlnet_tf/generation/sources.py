@@ -72,6 +72,8 @@ class SourceGenerator(TextGenerator):
 def of_sources(features):
     """Make a Decoder's features, and a history that hides sources from rules.
 
+    With this history, the rules of `search.apply_rules` apply only to targets.
+
     Args:
         features: dict of `token_ids` and `padding_mask` (int32 [B, T], padded
             on the left).

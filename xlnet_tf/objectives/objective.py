@@ -133,8 +133,8 @@ class Objective:
             batch: dict of features and labels.
 
         Returns:
-            dict, see `XLNetBackbone`. It may contain labels, which the backbone
-            ignores.
+            dict, see `XLNetBackbone`. The dict may contain labels, which the
+            backbone ignores.
         """
         return batch
 

@@ -326,7 +326,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         return sum(losses)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Update all objectives' metrics with a batch, and return them."""
+        """Update all objectives' metrics with a batch; return the metrics."""
         unused = []
         for objective in self.objectives:
             terms = objective.terms(y_pred, x)

@@ -30,7 +30,7 @@ def answer(
     max_answer_length=64,
     null_threshold=None,
 ):
-    """Answer questions, raw strings; see `XLNetQuestionAnswering.answer`."""
+    """Answer raw questions; see the method `XLNetQuestionAnswering.answer`."""
     check_preprocessor(task)
     x = task.preprocessor.tensors({"question": questions, "context": contexts})
     is_single = task.preprocessor.is_single(x)

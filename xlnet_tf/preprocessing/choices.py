@@ -300,9 +300,9 @@ class XLNetRankerPreprocessor(Preprocessor):
 
 
 def _repeated(preprocessor, ids, rows):
-    """Truncate ids, ragged [N, (T)], and gather the text of each sequence.
+    """Truncate the ids of N texts, and gather the ids for each sequence.
 
-    `rows` has the index of each sequence's text.
+    `ids` is ragged [N, (T)]. `rows` has the index of each sequence's text.
     """
     import tensorflow as tf
 

@@ -107,7 +107,7 @@ class PreprocessorPreset:
         """Find the preprocessor of a model directory.
 
         Args:
-            path: str or path of a directory or of a checkpoint in it.
+            path: str or path of a directory or of a checkpoint in a directory.
             verify: bool, see `from_preset`.
             layout: str, layout of sequences if the directory has no saved
                 preprocessor of this class.

@@ -96,7 +96,7 @@ class Preprocessor(PreprocessorPreset):
 
     @property
     def fillers(self):
-        """Dict of the names of features to the int that fills padding."""
+        """Dict of feature names to the ints that fill padding."""
         return self._layout.fillers(self.pad_side)
 
     @property
@@ -278,7 +278,7 @@ class Preprocessor(PreprocessorPreset):
         """Copy the preprocessor with other settings.
 
         Args:
-            **settings: new values of settings, with the names in the result of
+            **settings: new values of settings; for the names of settings see
                 the method `settings`.
 
         Returns:

@@ -50,7 +50,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         max_question_length: int, maximum number of tokens of a question; longer
             questions are truncated at the end. Default 64.
         pad_to_longest: bool, whether batches are padded to their longest window
-            instead of `sequence_length`. This is faster without XLA. Default
+            instead of `sequence_length`. True is faster without XLA. Default
             False.
         layout: str, "xlnet" (default) or "bert"; see `Preprocessor`.
 
@@ -194,13 +194,13 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
 
         Returns:
             EncodedExamples with the sequence `answer_mask` (uint8, 1 = an
-            answer may start or end here), `class_index` (int32 [W]) and
+            answer may start or end at the token), `class_index` (int32 [W]) and
             `example` (int32 [W], index of each window's question). Training
             adds `start_position` and `end_position` (int32 [W]) of the first
             whole answer in the window, and `is_impossible` (float32 [W]). In a
             window without a whole answer, both positions are `class_index`, and
             `is_impossible` is 1. Prediction adds `begins`, `ends` and
-            `is_max_context` of `QuestionWindows`, which are not in batches.
+            `is_max_context` of `QuestionWindows`, which batches do not contain.
 
         Raises:
             ValueError: if a question leaves no room for its context, or no

@@ -194,7 +194,8 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
             labels: not used.
             training: bool. If True, the result also has the targets:
                 `target_ids`, `target_positions` and `target_weights` [R, P]. If
-                False, it has only sources, padded on the left for generation.
+                False, the result has only sources, padded on the left for
+                generation.
             progress: see `Preprocessor.encode`.
 
         Returns:

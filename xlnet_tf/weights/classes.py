@@ -40,11 +40,11 @@ _MOST_LAYERS, _MOST_OBJECTS = 8, 1000
 def objects_in(config, models=()):
     """List the objects that a config describes; refuse unsafe classes.
 
-    The following classes are allowed: this library's classes that are not
-    layers; the layers in `models`; classes registered by the user; and Keras'
-    own losses, metrics, optimizers, quantizers and dtype policies. Objects of
-    other classes could have any size or run code. The config inside an object
-    of the user's class is not checked, so the user must check this config.
+    The following classes are allowed: this library's classes except layers;
+    the layers in `models`; classes registered by the user; and Keras' own
+    losses, metrics, optimizers, quantizers and dtype policies. Objects of other
+    classes could have any size or run code. The config inside an object of the
+    user's class is not checked, so the user must check this config.
 
     Args:
         config: JSON value.

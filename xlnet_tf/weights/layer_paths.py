@@ -31,7 +31,7 @@ def walk_layers(model):
 
 
 def inner_layers(layer):
-    """Yield (name, layer) for a layer's public attributes, lists last."""
+    """Yield (name, inner layer) of public attributes; lists come last."""
     values = {k: v for k, v in vars(layer).items() if not k.startswith("_")}
     for name, value in values.items():
         if isinstance(value, keras.layers.Layer):

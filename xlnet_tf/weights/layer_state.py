@@ -2,7 +2,7 @@
 
 Keras stores one `trainable` flag and one precision per model. The functions
 here also store the layers and weights whose flag or precision differs from the
-model's. From these entries, they restore the flags and precisions.
+model's. They restore the flags and precisions from these entries.
 
 COMPATIBILITY: `_trainable_variables` of a Keras 3 layer is undocumented. It
 lists the layer's own weights that were created as trainable.
@@ -66,7 +66,7 @@ def layer_state(model):
 
 
 def _trainable_weights(prefix, layer):
-    """Map paths to `trainable`, for weights that differ from their layer."""
+    """Map weight paths to `trainable`, if the layer's value differs."""
     is_adapted = getattr(layer, "lora_enabled", False)
     return {
         prefix + weight.name: weight.trainable

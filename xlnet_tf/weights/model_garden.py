@@ -8,10 +8,11 @@ checkpoint also contains the graph of all saved objects, with every path. This
 reader searches the graph for the network, that is, the XLNet encoder.
 
 Paths are written like a checkpoint's keys, with ".S" for a slash in a name.
-A bias tensor `[L, N, H]` has one of the attention biases for all L layers with
-N heads of width H. One tensor `[L, 2, N, H]` has the segment encodings of all
-layers. Tied biases have no layer axis. The kernel of the output projection is
-`[N, H, D]`. All other kernels have the same shapes as in this library.
+Each kind of attention bias is one tensor `[L, N, H]` for L layers with N heads
+of width H. One tensor `[L, 2, N, H]` has the segment encodings of all layers.
+Tied biases have no layer axis. The kernel of the output projection is
+`[N, H, D]` for the model's width D. All other kernels have the same shapes as
+in this library.
 """
 
 import warnings

@@ -347,7 +347,7 @@ def _load_weights(model, file, strict):
 
 
 def _check_layers(model, local, file, strict):
-    """Refuse more layers in a file than in the model; Keras would skip some."""
+    """Refuse a file with more layers than the model; Keras would skip some."""
     with open_arrays(local) as arrays:
         layers = {match[1] for match in map(_LAYER.match, arrays) if match}
     num_layers = len(getattr(model, "blocks", layers))

@@ -50,13 +50,14 @@ class Preset(_Model):
     ):
         """Make a model from a directory.
 
-        The format of the directory is detected. There are four formats: the
-        files of `save_to_preset`; the released `xlnet_config.json` with a
-        TensorFlow 1 checkpoint; `xlnet_config.json` or `params.yaml` with a
-        checkpoint of Model Garden; and Hugging Face's `config.json` with
-        `model.safetensors`, its shards, or `pytorch_model.bin`. The config
-        field `gelu` is set to the form that the format's own code computes:
-        "tanh" for the release, "erf" for Hugging Face's "gelu".
+        The format of the directory is detected. The directory may have the
+        files of `save_to_preset`, or the released `xlnet_config.json` with a
+        TensorFlow 1 checkpoint. It may have `xlnet_config.json` or
+        `params.yaml` with a checkpoint of Model Garden, or Hugging Face's
+        `config.json` with `model.safetensors`, its shards, or
+        `pytorch_model.bin`. The config field `gelu` is set to the form of GELU
+        that the format's own code computes: "tanh" for the release, "erf" for
+        Hugging Face's "gelu".
 
         A task loads its head from the directory if the directory has a head of
         the task's kind that fits the arguments. Otherwise the head is new.
@@ -69,10 +70,9 @@ class Preset(_Model):
         backbone is frozen.
 
         Args:
-            path: str or path of a directory, of a run, or of a TensorFlow
-                checkpoint's prefix next to `xlnet_config.json`;
-                hf://OWNER/NAME; or "xlnet_tiny_en", the name of the model that
-                the package contains.
+            path: str or path of a directory, of a training run, or of a
+                TensorFlow checkpoint's prefix next to `xlnet_config.json`;
+                hf://OWNER/NAME; or "xlnet_tiny_en", the model in the package.
             load_weights: bool, whether to load the weights. If False, the model
                 keeps its initial weights. Default True.
             dtype: str or dtype policy, such as "mixed_bfloat16".

@@ -1,9 +1,9 @@
 """Reader and writer of TensorFlow 1 checkpoints of the released code.
 
-Names and layouts follow https://github.com/zihangdai/xlnet. A bias tensor
-`[L, N, H]` has one of the attention biases for all L layers with N heads of
-width H. One tensor `[L, 2, N, H]` has the segment encodings of all layers. Tied
-biases have no layer axis. Kernels have the same shapes as in this library.
+Names and layouts follow https://github.com/zihangdai/xlnet. Each kind of
+attention bias is one tensor `[L, N, H]` for L layers with N heads of width H.
+One tensor `[L, 2, N, H]` has the segment encodings of all layers. Tied biases
+have no layer axis. Kernels have the same shapes as in this library.
 """
 
 import re
@@ -278,7 +278,7 @@ def save_tf1(model, path, tokenizer=None, name="task"):
     released code ignores these fields and always computes the tanh form of
     GELU. The kind of summary, the number of answers and the names of classes
     are command flags of the released code. The files cannot store these
-    settings, so a warning lists those that differ from the defaults.
+    settings, so a warning lists the settings that differ from the defaults.
     `SHA256SUMS` lists the digests of the written files.
 
     Args:

@@ -150,7 +150,7 @@ class WeightSource:
         )
 
     def verify(self):
-        """Compare the files with the directory's `SHA256SUMS`, if it exists.
+        """Compare the files with `SHA256SUMS`, if the directory has this file.
 
         Raises:
             ValueError: if a file was changed.
@@ -322,7 +322,8 @@ def check_fields(path, saved, now, names):
 
     Args:
         path: path that the message names.
-        saved, now: dicts of the fields of the file's and the model's config.
+        saved, now: dicts of field names to values, of the file's config and of
+            the model's config.
         names: fields that must be equal.
 
     Raises:

@@ -61,7 +61,7 @@ class Weight(NamedTuple):
 
     @property
     def foreign_shape(self):
-        """Shape that the tensor must have in the format, tuple of int."""
+        """Shape, as a tuple, that the tensor must have in the format."""
         shape = tuple(self.variable.shape)
         if self.axes is not None:
             shape = tuple(shape[axis] for axis in self.axes)
@@ -139,8 +139,8 @@ def table_weights(backbone, table):
             layer number. In the table, even tied biases have such paths.
 
     Returns:
-        list of Weight. Tied biases have one Weight per layer. If the format
-        stacks biases, they have a single Weight without a layer axis.
+        list of Weight. Tied biases have one Weight per layer, or a single
+        Weight without a layer axis if the format stacks biases.
     """
     variables = variables_by_path(backbone)
     num_layers = backbone.config.num_layers

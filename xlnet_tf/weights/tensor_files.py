@@ -216,7 +216,7 @@ def open_arrays(file):
 
     Yields:
         dict of str to h5py.Dataset, in the order of the file. All arrays are
-        stored in this file and not larger than the file.
+        stored in this file, and no array is larger than the file.
 
     Raises:
         OSError: if the file is not HDF5.

@@ -208,7 +208,7 @@ def norm(ours, theirs):
 
 
 def _prefix(path):
-    """Find the prefix of a checkpoint, or of a directory's latest one."""
+    """Find a checkpoint's prefix, or the latest prefix in a directory."""
     if not path.is_dir():
         return str(path)
     # Skip hidden files, which are temporary files of a killed process.

@@ -59,7 +59,7 @@ class BertDecoder(Decoder):
         }
 
     def _heads(self, projection, rows):
-        """Project rows [B, X, D] to heads [B, N, X, H]."""
+        """Project rows [B, rows, D] to heads [B, N, rows, H]."""
         config = self.config
         batch_size, num_rows = ops.shape(rows)[:2]
         shape = [batch_size, num_rows, config.num_heads, config.head_dim]

@@ -225,7 +225,7 @@ class XLNetDecoder(Decoder):
     def _attend(
         self, attention, rows, context, new, index, mask, other_segment
     ):
-        """Compute attention [B, R Q, D] of a step; see `RelativeAttention`."""
+        """Compute a step's attention [B, R Q, D]; see `RelativeAttention`."""
         batch_size, num_rows, size, _ = ops.shape(rows)
         key, value, position = context
         heads, head_dim = attention.num_heads, attention.head_dim

@@ -58,7 +58,7 @@ SUMMARY = {"summary": "first", "projection": True, "activation": "tanh"}
 
 
 class View(NamedTuple):
-    """Tensor with a name of BERT's, computed from a tensor in the files.
+    """Tensor with a BERT tensor name, made from a tensor in the files.
 
     Attributes:
         stored: str, name of the tensor in the files.
@@ -174,7 +174,7 @@ class BertSource(HuggingFaceSource):
 
 
 def _views_of_fused(scope, part, name, shape):
-    """Make the Views of one tensor of UniLM's: fused projections or a bias."""
+    """Make the Views of one UniLM tensor: fused projections or a bias."""
     if part != "qkv_linear.weight":
         kind = {"q_bias": "query", "v_bias": "value"}[part]
         length = int(np.prod(shape))
@@ -237,7 +237,7 @@ def backbone_table(scope, config):
 
 
 def of_config(table, config):
-    """Remove the rows of a table for variables that the model lacks."""
+    """Remove table rows for variables that a model with `config` lacks."""
     absent = set()
     if not config.num_segments:
         absent.add("segment_embedding/embeddings")

@@ -25,8 +25,9 @@ _HEADS = re.compile(
 class MPNetSource(BertSource):
     """Source for a directory with an MPNet; see `HuggingFaceSource`.
 
-    Hugging Face's code counts the positions of real tokens from 2. This library
-    counts them from 0, and skips the first two rows of the position table.
+    Hugging Face's code counts the positions of real tokens from 2, and this
+    library counts from 0. So this reader skips the first two rows of the stored
+    position table.
     """
 
     noun = "an MPNet"

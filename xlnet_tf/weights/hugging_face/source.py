@@ -36,7 +36,7 @@ class HuggingFaceSource(WeightSource):
 
     Raises:
         FileNotFoundError: if there are no weights.
-        ValueError: if the weights belong to another model.
+        ValueError: if the weights belong to a model of another kind.
     """
 
     kind = "Hugging Face directory"
@@ -190,7 +190,7 @@ def no_head(task):
 
 
 def check_width(config, model):
-    """Refuse a config whose heads together do not have the model's width.
+    """Refuse a config whose attention heads together lack the model's width.
 
     Args:
         config: config of this library.

@@ -239,8 +239,8 @@ def _sum_rows(tensor):
     """Sum [..., rows, W] to [W], one axis at a time.
 
     For bfloat16 with TensorFlow, a matrix product with ones replaces the sum.
-    There XLA may compile all operations except products (`model/fusion.py`),
-    and XLA would compute `tensor` again for a sum.
+    In this case XLA may compile all operations except products
+    (`model/fusion.py`). For a sum, XLA would compute `tensor` again.
 
     If W is large, XLA on a CPU takes five times as long for one sum over two
     axes as for two sums over one axis each. XLA would also merge two successive
