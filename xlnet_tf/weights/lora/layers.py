@@ -180,7 +180,11 @@ class AdaptableDense(Adaptable, keras.layers.Dense):
 
     def product(self, inputs, kernel):
         """Multiply inputs by a kernel, without bias and activation."""
-        return ops.matmul(inputs, kernel)
+        # As one matrix of rows: for the gradient of a product with more axes,
+        # XLA on a CPU would transpose copies of the inputs.
+        rows = ops.reshape(inputs, [-1, inputs.shape[-1]])
+        shape = [*ops.shape(inputs)[:-1], kernel.shape[-1]]
+        return ops.reshape(ops.matmul(rows, kernel), shape)
 
     def adapted(self, inputs):
         """Multiply inputs by the adapters, a @ b."""
