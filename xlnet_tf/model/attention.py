@@ -37,6 +37,8 @@ from xlnet_tf.model.kernels.projections import project_keys
 from xlnet_tf.model.masks import attention_mask
 from xlnet_tf.model.masks import other_segment
 from xlnet_tf.model.sizes import sizes_of
+from xlnet_tf.weights.lora.layers import JOIN_HEADS
+from xlnet_tf.weights.lora.layers import SPLIT_HEADS
 from xlnet_tf.weights.lora.layers import AdaptableEinsumDense
 
 
@@ -253,7 +255,7 @@ class RelativeAttention(keras.layers.Layer):
         self.value_projection = self._projection("value")
         self.position_projection = self._projection("position")
         self.output_projection = AdaptableEinsumDense(
-            "bnqh,dnh->bqd",
+            JOIN_HEADS,
             output_shape=(None, hidden_dim),
             kernel_initializer=self._initializer(),
             dtype=self.dtype_policy,
@@ -265,7 +267,7 @@ class RelativeAttention(keras.layers.Layer):
 
     def _projection(self, name):
         return AdaptableEinsumDense(
-            "bkd,dnh->bnkh",
+            SPLIT_HEADS,
             output_shape=(self.num_heads, None, self.head_dim),
             kernel_initializer=self._initializer(),
             dtype=self.dtype_policy,

@@ -1,4 +1,4 @@
-"""Presets, this library's own format, in the layout of KerasHub.
+"""Presets: this library's own format, with files as in KerasHub's presets.
 
 A preset has the files `config.json`, `metadata.json` and `model.weights.h5`. A
 task's preset also has `task.json` and `task.weights.h5`. Optional files are

@@ -26,6 +26,9 @@ from keras import ops
 # XLA sums windows of 32 numbers, and is slow with 1024 or more columns.
 _WINDOW, _WIDE = 32, 1024
 
+# Equations of the projections in attention, with kernels [D, N, H].
+SPLIT_HEADS, JOIN_HEADS = "bkd,dnh->bnkh", "bnqh,dnh->bqd"
+
 # Names of arrays in a weight file; Keras' own names are numbers.
 KERNEL_A, KERNEL_B, _SCALE = "lora_kernel_a", "lora_kernel_b", "lora_scale"
 _KERNEL = "0"  # Keras' name of the kernel
@@ -180,11 +183,7 @@ class AdaptableDense(Adaptable, keras.layers.Dense):
 
     def product(self, inputs, kernel):
         """Multiply inputs by a kernel, without bias and activation."""
-        # As one matrix of rows: for the gradient of a product with more axes,
-        # XLA on a CPU would transpose copies of the inputs.
-        rows = ops.reshape(inputs, [-1, inputs.shape[-1]])
-        shape = [*ops.shape(inputs)[:-1], kernel.shape[-1]]
-        return ops.reshape(ops.matmul(rows, kernel), shape)
+        return _multiply_rows(inputs, kernel)
 
     def adapted(self, inputs):
         """Multiply inputs by the adapters, a @ b."""
@@ -196,12 +195,25 @@ class AdaptableDense(Adaptable, keras.layers.Dense):
 class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
     """Version of `keras.layers.EinsumDense` with adapters, see the module.
 
-    Adapter b has the last axis of the kernel, and adapter a all other axes.
+    The equation is SPLIT_HEADS or JOIN_HEADS. Adapter b has the last axis of
+    the kernel, and adapter a all other axes.
     """
 
     def product(self, inputs, kernel):
         """Multiply inputs by a kernel, without bias and activation."""
-        return ops.einsum(self.equation, inputs, kernel)
+        if keras.backend.backend() != "jax":
+            # TensorFlow's einsum itself multiplies matrices of rows.
+            return ops.einsum(self.equation, inputs, kernel)
+        hidden_dim, num_heads, head_dim = kernel.shape
+        kernel = ops.reshape(kernel, [hidden_dim, num_heads * head_dim])
+        if self.equation == SPLIT_HEADS:
+            outputs = _multiply_rows(inputs, kernel)
+            shape = [*ops.shape(inputs)[:-1], num_heads, head_dim]
+            return ops.transpose(ops.reshape(outputs, shape), [0, 2, 1, 3])
+        rows = ops.transpose(inputs, [0, 2, 1, 3])
+        shape = [*ops.shape(rows)[:-2], num_heads * head_dim]
+        rows = ops.reshape(rows, shape)
+        return _multiply_rows(rows, ops.transpose(kernel))
 
     def adapted(self, inputs):
         """Multiply inputs by the adapters, a @ b.
@@ -226,6 +238,17 @@ class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
             weights = self.lora_kernel_b, self.lora_kernel_a
         inner = ops.einsum(first, inputs, weights[0])
         return ops.einsum(second, inner, weights[1])
+
+
+def _multiply_rows(inputs, kernel):
+    """Multiply inputs [..., V] by a kernel [V, W], as one matrix of rows.
+
+    For the gradient of a product with more axes, XLA on a CPU would transpose
+    copies of the inputs.
+    """
+    shape = [*ops.shape(inputs)[:-1], kernel.shape[-1]]
+    rows = ops.reshape(inputs, [-1, inputs.shape[-1]])
+    return ops.reshape(ops.matmul(rows, kernel), shape)
 
 
 @ops.custom_gradient
