@@ -209,7 +209,7 @@ def open_records(directories, batch_size, weights=None, **options):
 
 
 def sets_of(data):
-    """List the sets of records that `data` reads, list of PretrainingData."""
+    """Return the sets of records that `data` reads: list of PretrainingData."""
     return getattr(data, "sets", [data])
 
 
@@ -241,7 +241,7 @@ def divide_rows(weights, batch_size):
         batch_size: int, B.
 
     Returns:
-        list of int with the sum B, the number of rows of each set. The numbers
+        list of int, the number of rows of each set. Their sum is B. The numbers
         are as close to the shares as possible, with at least one row per set.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Single records of a set, read by Python, locally or from fsspec URLs."""
+"""Python reader of single records of a set, in local files or fsspec URLs."""
 
 import concurrent.futures
 
@@ -18,8 +18,9 @@ class DamagedRecord(ValueError):
 
 
 class SingleRecords(PretrainingData):
-    """Single records of a split, with the targets of the first epoch.
+    """Single records of a split.
 
+    A record has the targets that training draws in its first epoch.
     Python reads the files, so TensorFlow need not support the path.
 
     Args:
@@ -55,7 +56,7 @@ class SingleRecords(PretrainingData):
         return {name: value.numpy() for name, value in features.items()}
 
     def _read(self, numbers):
-        """Read the serialized records with given indices, list of bytes."""
+        """Read the serialized records with these indices: list of bytes."""
 
         def read(source):
             return read_record(*source, self.manifest.frame_bytes)

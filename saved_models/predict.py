@@ -72,8 +72,8 @@ def as_line(row, answer):
 
     Args:
         row: dict of the inputs as JSON values, or None for a blank line.
-        answer: dict from output name to NumPy array or scalar, or ValueError;
-            see `ask_rows`.
+        answer: a ValueError for a blank line or a refused row, else a dict from
+            output name to NumPy array or scalar; see `ask_rows`.
 
     Returns:
         str, one line with a newline.

@@ -1,7 +1,7 @@
-"""Contenders with a SavedModel of this library, and with the exported model.
+"""Contenders that run our SavedModel, or the Keras model exported to it.
 
 All contenders read the same texts of about `num_tokens` tokens, as raw text or
-as token ids. The token ids come from the export.
+as token ids. The SavedModel's tokenizer makes the token ids.
 """
 
 import pathlib
@@ -23,21 +23,21 @@ FRAMEWORK = "tensorflow"
 
 
 def text_in(files, model, batch_size, num_tokens):
-    """Set up embeddings of raw text by the SavedModel."""
+    """Set up the SavedModel to embed raw texts."""
     _, export, texts, _ = _exported(files, model, batch_size, num_tokens)
     embed = export.signatures["embed"]
     return lambda: embed(text=texts)["embeddings"].numpy()
 
 
 def ids_in(files, model, batch_size, num_tokens):
-    """Set up embeddings of token ids by the SavedModel."""
+    """Set up the SavedModel to embed token ids."""
     _, export, _, features = _exported(files, model, batch_size, num_tokens)
     embed = export.signatures["embed_ids"]
     return lambda: embed(**features)["embeddings"].numpy()
 
 
 def bare_forward(files, model, batch_size, num_tokens):
-    """Set up embeddings of token ids by the Keras model."""
+    """Set up the Keras model to embed token ids."""
     pretrainer, _, _, features = _exported(files, model, batch_size, num_tokens)
 
     @tf.function
@@ -48,11 +48,11 @@ def bare_forward(files, model, batch_size, num_tokens):
 
 
 def answers(files, model, batch_size, num_tokens, **settings):
-    """Set up the export of a classifier, which classifies raw texts.
+    """Set up the SavedModel of a classifier to classify raw texts.
 
     Returns:
         callable. Its attribute `facts` has the largest difference between the
-        probabilities of the export and of the Keras model.
+        SavedModel's and the Keras model's probabilities.
     """
     tokenizer = Tokenizer(files["tokenizer"])
     sizes = {**model, "vocabulary_size": tokenizer.vocabulary_size}
@@ -78,7 +78,7 @@ def answers(files, model, batch_size, num_tokens, **settings):
 
 
 def _exported(files, model, batch_size, num_tokens):
-    """Make a model, the SavedModel, texts, and the features of the texts."""
+    """Make a pretrainer, its SavedModel, texts and the texts' features."""
     tokenizer = Tokenizer(files["tokenizer"])
     sizes = {**model, "vocabulary_size": tokenizer.vocabulary_size}
     pretrainer = XLNetPretrainer(XLNetBackbone(XLNetConfig(**sizes)))

@@ -32,8 +32,9 @@ class MaskedReader(ObjectiveReader):
     replaced by <mask>, 10 % by a random token, and 10 % stay unchanged.
 
     In records with a reused half (see `blocks`), the reused half does not
-    attend to the new half. Otherwise the states in memory would depend on
-    tokens that the next record must predict.
+    attend to the new half. The next record contains tokens of the new half
+    again and predicts some of them. If the reused half attended to the new
+    half, the states in memory would reveal these tokens.
 
     Args:
         fraction: float, share of the tokens that are targets. Default 0.15.

@@ -60,7 +60,7 @@ class ReadableRecords:
         self._begin = self._end - count
 
     def locate(self, position):
-        """Find the record at each position: the record's index in the split.
+        """Find the record at each position, as an index in the split.
 
         Args:
             position: int64 tensor.
@@ -358,8 +358,9 @@ def on_service(dataset, address):
 
     The service assigns each element at the start of a pipeline to one worker.
     Here the pipeline starts with a single element, so one worker reads the
-    whole dataset in order. The service may give the datasets of other rows or
-    replicas to other workers.
+    whole dataset in order. If several processes read different rows of the
+    batches, each process has its own dataset, and different workers of the
+    service may read these datasets.
     """
     source = tf.data.Dataset.from_tensors(0)
     return source.flat_map(without_autograph(lambda _: dataset)).apply(

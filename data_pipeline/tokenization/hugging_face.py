@@ -122,8 +122,8 @@ def read_tokenizer(directory, lowercase=None, verify=True):
 
     Returns:
         Tokenizer. Its `path` is None if the vocabulary is from a
-        `tokenizer.json`, or if only another file has the setting to keep
-        accents.
+        `tokenizer.json`, or if accents are kept although the SentencePiece
+        model lacks the setting to keep them.
 
     Raises:
         FileNotFoundError: the directory does not exist or has no tokenizer.

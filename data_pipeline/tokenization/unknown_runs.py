@@ -141,7 +141,11 @@ class UnknownRuns:
         )
 
     def _may_be_cut(self, codes):
-        """Mark the characters before which a word may be cut, flat bool."""
+        """Mark the characters before which a word may be cut.
+
+        Returns:
+            flat bool tensor with one value for each character of all words.
+        """
         flat = codes.flat_values
         kinds = tf.gather(
             self._kinds, tf.searchsorted(self._limits, flat, side="right")
@@ -256,7 +260,7 @@ def _known_characters(model):
 
 
 def _rules(charsmap):
-    """Read a character map: dict of characters or sequences to cleaned text."""
+    """Convert a character map to a dict of characters or sequences to text."""
     if not charsmap:
         return {}
     spec = model_file.ModelProto().normalizer_spec

@@ -1,4 +1,4 @@
-"""Signatures of embeddings: of raw text, token ids and long documents.
+"""Signatures that embed raw text, token ids and long documents.
 
 The answer for a document's segment contains the document's memory. The client
 sends this memory with the next segment.
@@ -154,9 +154,9 @@ class EmbeddingSignatures(ModelSignatures):
             memory_mask: int32 [N, M], 1 = a real token in memory.
 
         Returns:
-            dict as for `embed`, also with the `memories` and `memory_mask` for
-            the next segment, and with `dropped_tokens` (int32 [N], the numbers
-            of tokens beyond `sequence_length`).
+            dict with the keys of `embed`. It also has the `memories` and
+            `memory_mask` for the next segment, and `dropped_tokens` (int32 [N],
+            the number of tokens of each text beyond `sequence_length`).
         """
         ids = self._tokenizer(text)
         kept = ids[:, : self._settings.sequence_length]
@@ -173,7 +173,7 @@ class EmbeddingSignatures(ModelSignatures):
     def document_segment_ids(
         self, token_ids, padding_mask, memories, memory_mask
     ):
-        """Compute `document_segment` for token ids, padded on the right."""
+        """Compute `document_segment` for token ids with right padding."""
         features = {"token_ids": token_ids, "padding_mask": padding_mask}
         features = self._checked(features)
         mask = features["padding_mask"]
@@ -295,7 +295,7 @@ def _symbols(ids, symbol):
 
 
 def read_memory(memories, memory_mask):
-    """Convert the memory in a request to the backbone's features.
+    """Make the backbone's memory features from the memory in a request.
 
     Args:
         memories: float32 [N, L, M, D], memories of earlier segments.
@@ -312,7 +312,7 @@ def read_memory(memories, memory_mask):
 
 
 def last_real(memories, memory_mask, memory_length):
-    """Keep the last real states of each document, moved to the memory's end.
+    """Keep each document's last real states, and move them to the memory's end.
 
     The moved states have no padding between them. So padding does not change
     the distances between tokens, and the answers for a document do not depend

@@ -20,8 +20,8 @@ class Seq2SeqSignatures(ModelSignatures):
         model: XLNetSeq2Seq.
         tokenizer: data_pipeline Tokenizer.
         settings: ExportSettings. `sequence_length` is the maximum length of a
-            source with the target. If `generation` is given, these settings
-            replace the generation settings of the task.
+            source and its target together. If `generation` is given, it
+            replaces the generation settings of the task.
     """
 
     def __init__(self, model, tokenizer, settings):

@@ -55,9 +55,10 @@ class Signature:
         inputs: dict from input name to tf.TensorSpec.
         summary: str, one sentence about the function's results.
         meaning: dict from the name of each input or output to a description.
-        examples: list of requests, at least one for each bucket. A request is a
-            dict from input name to NumPy array. All requests warm up a server;
-            the model card shows the first request.
+        examples: list of requests, at least one for each sequence length in
+            `seq_length_buckets` of the ExportSettings. A request is a dict from
+            input name to NumPy array. All requests warm up a server; the model
+            card shows the first request.
 
     Raises:
         ValueError: if TensorFlow Serving does not support an input's name, or
@@ -130,7 +131,7 @@ def check_names(tensors):
 
 
 def string_specs(**ranks):
-    """Make the specs of string inputs; `ranks` are their numbers of axes."""
+    """Make specs of string inputs; `ranks` has each input's number of axes."""
     return {
         name: tf.TensorSpec([None] * rank, tf.string, name=name)
         for name, rank in ranks.items()
@@ -138,7 +139,7 @@ def string_specs(**ranks):
 
 
 def id_specs(rank=2):
-    """Make the tf.TensorSpecs of the inputs of token ids, by name."""
+    """Make the specs of the token id inputs: dict of names to TensorSpecs."""
     return {
         name: tf.TensorSpec([None] * rank, tf.int32, name=name) for name in IDS
     }

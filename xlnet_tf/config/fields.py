@@ -1,4 +1,4 @@
-"""Base class of the configs, with named sizes, and the reader of their files.
+"""Base class of the configs, named sizes, and functions that read config files.
 
 A config is one frozen object that defines a model's whole computation. The
 fields of a config are made and checked by `data_pipeline.base.settings`.
@@ -70,7 +70,7 @@ def checked_rate(name, value):
 
 
 class ModelConfig(Settings):
-    """Base class of the configs, with named sizes and a reader of config files.
+    """Base class of the configs. It has named sizes and reads config files.
 
     A subclass is a frozen dataclass with the method `from_dict`. The function
     `field` makes the fields of a subclass, which include `num_layers`,

@@ -86,7 +86,7 @@ _INT32 = np.iinfo("int32")
 
 
 def as_features(features):
-    """Return a dict of features; a value that is no dict is `token_ids`."""
+    """Return the features as a dict; a lone tensor becomes `token_ids`."""
     if isinstance(features, dict):
         return dict(features)
     return {"token_ids": features}
@@ -383,8 +383,8 @@ def check_data_set(data, config, of_tasks):
 
     Returns:
         tf.data.Dataset of the elements of `data`. An element with an integer
-        out of range raises InvalidArgumentError. If `data` is a distributed
-        data set, `data` itself.
+        out of range raises InvalidArgumentError. A distributed data set is
+        returned as it is, without the check.
 
     Raises:
         ValueError: if features have wrong types.

@@ -221,18 +221,18 @@ def _of_keys(tensor):
 
 
 def _places(num_tokens, memory_length=0, num_targets=0):
-    """Number the keys, and give the row of each token the number of its key.
+    """Make the indices of rows and keys, equal for a token's row and key.
 
-    Token t has the number M + t, as a row and as a key. The rows of targets
-    follow the rows of tokens and have numbers that no key has.
+    Token t has the index M + t, as a row and as a key. The rows of targets
+    follow the rows of tokens and have indices that no key has.
 
     Args:
         num_tokens, memory_length: ints or scalar tensors, T and M.
         num_targets: int or scalar tensor, P. Default 0.
 
     Returns:
-        Two int32 tensors: the numbers of the rows (shape [T + P, 1]) and the
-        numbers of the keys (shape [M + T]).
+        Two int32 tensors: the indices of the rows (shape [T + P, 1]) and the
+        indices of the keys (shape [M + T]).
     """
     row = ops.arange(num_tokens + num_targets, dtype="int32") + memory_length
     key = ops.arange(memory_length + num_tokens, dtype="int32")
@@ -300,7 +300,7 @@ def _join(content, query):
 
 
 def _and_real_keys(rows, features, target_positions, memory_length):
-    """Mask the keys that are padding or unwritten memory.
+    """Forbid attention to keys that are padding or unwritten memory.
 
     As in the released code, a row of the content stream may always attend to
     its own token, even if the token is padding. The row's softmax therefore has

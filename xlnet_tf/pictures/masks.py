@@ -1,6 +1,7 @@
-"""Pictures of attention masks: of both streams, and of pseudo-masked models.
+"""Pictures of the attention masks of XLNet's two streams and of UniLMv2.
 
-The pictures show the masks that the models use.
+UniLMv2 is trained by pseudo-masked language modelling. The pictures show the
+masks that the models use.
 
 Shapes: T tokens, M tokens in memory.
 """
@@ -111,7 +112,7 @@ def draw_masks(
 
 
 def draw_pseudo_masks(pieces: Sequence[str], blocks: Sequence[Sequence[int]]):
-    """Draw the attention mask of pseudo-masked language modelling.
+    """Draw the attention mask of pseudo-masked language modelling (UniLMv2).
 
     Args:
         pieces: list of T strs.

@@ -25,8 +25,8 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
 
     Args:
         backbone, num_classes, labels: see `XLNetTextClassifier`.
-        threshold: float. A class is in the answer if its probability is at
-            least the threshold. Default 0.5.
+        threshold: float. A class is predicted if its probability is at least
+            the threshold. Default 0.5.
         **kwargs: other arguments of `XLNetTextClassifier`.
 
     Call arguments:
@@ -135,7 +135,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         return flags
 
     def _of_frame(self, y):
-        """Extract labels from a data frame: one column, or 0 and 1 [B, C]."""
+        """Extract a data frame's labels: one column, or 0 and 1 [B, C]."""
         names = list(y.columns)
         if len(names) == 1 and names != self.labels:
             return y[names[0]]
@@ -247,14 +247,14 @@ def _of_logits(metric):
 
 
 def multi_hot(examples, decoded):
-    """Make arrays of the true classes, answered classes and probabilities.
+    """Make arrays of the true classes, predicted classes and probabilities.
 
     Args:
         examples: list of X examples with labels.
         decoded: list of X dicts, the result of `decode`.
 
     Returns:
-        (true classes, answered classes, probabilities): arrays [X, C]. The
+        (true classes, predicted classes, probabilities): arrays [X, C]. The
         classes are 0 or 1, and the probabilities float64.
     """
     names = list(decoded[0]["probabilities"])

@@ -266,7 +266,7 @@ class Devices:
             moments (ZeRO-1). Default False.
 
     Attributes:
-        devices: the argument, in the order of the rows.
+        devices: list of jax.Device, sorted by process and then by id.
         workers: int, number of processes that have these devices.
         own: range, the indices of this process's devices in `devices`.
 
@@ -417,7 +417,7 @@ class Devices:
         return {name: np.asarray(x) for name, x in arrays.items()}
 
     def read(self, batches, settings):
-        """Read this process's rows of the batches of a run.
+        """Read this process's rows of each batch.
 
         Args:
             batches: see `on_tensorflow.distributed`.

@@ -103,7 +103,7 @@ class WeightSource:
         return heads[0] if heads else None
 
     def shapes(self):
-        """Map the names of all tensors in the source to shapes, as tuples."""
+        """Return a dict of all tensors' names to their shapes, as tuples."""
         raise NotImplementedError
 
     def read(self, name):
@@ -189,8 +189,8 @@ class WeightSource:
 
         Args:
             model: a backbone, or a task.
-            head: Head to load. None: load only `new_head_weights` into the
-                task's head.
+            head: Head to load. None for a new head, which gets only the
+                weights of `new_head_weights`.
             strict: bool. If False, weights that fit are assigned, and a warning
                 lists the missing, unexpected and misshapen tensors.
 
@@ -322,8 +322,8 @@ def check_fields(path, saved, now, names):
 
     Args:
         path: path that the message names.
-        saved, now: dicts of field names to values, of the file's config and of
-            the model's config.
+        saved, now: the file's config and the model's config, as dicts of field
+            names to values.
         names: fields that must be equal.
 
     Raises:
@@ -350,7 +350,7 @@ def head_of(model):
 
 
 def head_arguments(config):
-    """Select the arguments in a task's config that belong to its head."""
+    """Select the arguments in a task's config that belong to the head."""
     return {k: v for k, v in config.items() if k not in _NOT_OF_THE_HEAD}
 
 
@@ -380,7 +380,7 @@ def lost_settings(task, objective, classes):
 
 
 def first_known(cls, names):
-    """Find the name of a class or of its nearest base class that `names` has.
+    """Find the name of a class, or of its nearest base class, in `names`.
 
     Args:
         cls: class of a task.

@@ -1,8 +1,9 @@
-"""Relative shift: from position scores by distance to position scores by key.
+"""Relative shift, which re-indexes position scores from distance to key.
 
-Position scores are computed by distance. The shift re-indexes them by key, so
-that they can be added to the content scores (Transformer-XL, appendix B).
-`plain.py` shifts with a single gather. The functions here are faster.
+A row has a position score for each distance. After the shift, the row has a
+position score for each key, which can be added to the content score of the key
+(Transformer-XL, appendix B). `plain.py` shifts with a single gather. The
+functions here are faster.
 
 Shapes: K keys, P targets, R distances, S tokens of a block, W columns.
 """

@@ -6,8 +6,8 @@ tensors hold all heads of all examples, or a few heads of one example.
 (d).
 
 Shapes: B batch, T tokens, K keys, P targets, Q = T + P rows, H head dim,
-R = K + T distances, S tokens of a block, W distances of a factor, X any length.
-"..." are the axes of examples and heads.
+R = K + T distances, S tokens of a block, W distances (K + S in a block, R for
+targets), X any length. "..." are the axes of examples and heads.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ MASKED_SCORE = -1e30
 
 
 class HeadInputs(NamedTuple):
-    """Inputs of attention for some heads, all with gradients.
+    """Inputs of attention for some heads. Every input gets a gradient.
 
     Attributes:
         content_query: float tensor of shape [..., Q, H], the scaled sum of the
@@ -199,7 +199,9 @@ def attention_gradient(inputs, rules, weights, factor, mean, upstream):
         rules: AttentionRules.
         weights: tensor of shape [..., Q, K], result of `signed_weights`.
         factor: tensor of shape [..., Q], result of `attend_heads`.
-        mean: tensor of shape [..., Q], sum of upstream * output over axis H.
+        mean: tensor of shape [..., Q], the dot product of `upstream` and the
+            attended values. It equals the mean of the gradients of the row's
+            probabilities, weighted by these probabilities.
         upstream: float tensor of shape [..., Q, H], the gradient of the
             attended values.
 
@@ -275,6 +277,8 @@ def _position_gradients(score_gradient, inputs, rules):
 
 def _backward_product(gradient, rows, distances, by_distance, shifts=None):
     """Compute the gradients of both factors of the position scores.
+
+    S is the number of rows here: the tokens of a block, or the P targets.
 
     Args:
         gradient: tensor of shape [..., S, K], the gradient of the shifted

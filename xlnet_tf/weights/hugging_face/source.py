@@ -31,7 +31,7 @@ class HuggingFaceSource(WeightSource):
         values: dict, the contents of `config.json`.
         embedding: str, end of the token embedding's tensor name.
         noun: str, name of the model in messages, such as "an XLNet".
-        architectures: dict from Hugging Face's class names to this library's.
+        architectures: dict from Hugging Face's class names to our class names.
         activation_name: str, the key of the activation in `config.json`.
 
     Raises:
@@ -190,7 +190,7 @@ def no_head(task):
 
 
 def check_width(config, model):
-    """Refuse a config whose attention heads together lack the model's width.
+    """Refuse a config whose heads do not add up to the model's width.
 
     Args:
         config: config of this library.

@@ -169,12 +169,12 @@ def key_gradients_kernel(*references, sizes):
         *references: the fields of `Inputs`, then three inputs for each row,
             then three results. The input `upstream` [Q, H] is the gradient of
             the attended values. `log_sum` (float32 [Q]) is the forward kernel's
-            result plus log2(1 - dropout). `mean` (float32 [Q]) is the sum of
-            upstream * output, times 1 - dropout. The results are `key_gradient`
-            [Y, H], `value_gradient` [Y, H] and `score_gradient` [J, F]. At
-            first `score_gradient` holds the scores by distance. The kernel
-            replaces each score by its gradient, which is 0 at distances without
-            a key.
+            result plus log2(1 - dropout). `mean` (float32 [Q]) is the dot
+            product of `upstream` and the attended values, times 1 - dropout.
+            The results are `key_gradient` [Y, H], `value_gradient` [Y, H] and
+            `score_gradient` [J, F]. At first `score_gradient` holds the scores
+            by distance. The kernel replaces each score by its gradient, which
+            is 0 at distances without a key.
         sizes: Sizes.
     """
     inputs = Inputs(*references[:9])
@@ -347,10 +347,10 @@ def _load_by_key(scores, block, starts, first_key, sizes):
 
 
 def _load_bits(words, rows, first_word, sizes):
-    """Load the mask of a tile.
+    """Load a tile's bits of the mask or of the segments, as bools.
 
     Args:
-        words: reference to uint32 [words, rows], a bit for each key.
+        words: reference, the input `visible` or `other` of `Inputs`.
         rows: pl.ds, X rows.
         first_word: int or scalar tensor, index of the word that holds the bit
             of the tile's first key.
