@@ -1,4 +1,4 @@
-"""Contenders that run our SavedModel, or the Keras model exported to it.
+"""Contenders that run our SavedModel, or the Keras model that was exported.
 
 All contenders read the same texts of about `num_tokens` tokens, as raw text or
 as token ids. The SavedModel's tokenizer makes the token ids.

@@ -70,7 +70,7 @@ def checked_rate(name, value):
 
 
 class ModelConfig(Settings):
-    """Base class of the configs. It has named sizes and reads config files.
+    """Base class of the configs, with named sizes and methods to read files.
 
     A subclass is a frozen dataclass with the method `from_dict`. The function
     `field` makes the fields of a subclass, which include `num_layers`,

@@ -207,7 +207,7 @@ def is_of_hugging_face(values):
 
 
 def _translate_values(fields, values, is_hugging_face):
-    """Change `fields` in place: replace values of other formats by ours."""
+    """Replace values of other formats by our values, in place in `fields`."""
     attention_types = {"bi": "bidirectional", "uni": "causal"}
     if "attn_type" in values:
         kind = str(values.pop("attn_type"))
