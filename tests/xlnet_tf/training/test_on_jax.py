@@ -1,6 +1,8 @@
 """Refusals of runs on JAX. Slow tests have the runs."""
 
 import contextlib
+import math
+import types
 
 import pytest
 
@@ -34,6 +36,32 @@ def test_what_is_not_there_on_jax_is_refused(monkeypatch):
             ValueError, match="TF_CONFIG .*--coordinator.*KERAS"
         ):
             Jax(FinetuningSettings(**given))
+
+
+def test_a_step_that_is_not_finite_only_counts():
+    jax = pytest.importorskip("jax")
+    from xlnet_tf.training.on_jax import _updated
+
+    optimizer = types.SimpleNamespace(
+        iterations="iterations",
+        variables=["iterations", "moment"],
+        stateless_apply=lambda moments, gradient, weights: (
+            [weights[0] - gradient[0]],
+            [moments[0] + 1, moments[1] + gradient[0]],
+        ),
+    )
+    settings = FinetuningSettings(max_gradient_norm=0.0)
+    update = jax.jit(lambda *args: _updated(*args, optimizer, settings))
+    for gradient, loss, expected in (
+        (2.0, 4.0, (9.0, [6, 1.0], True)),  # both are divided by the weight
+        (math.inf, 4.0, (10.0, [6, 0.0], False)),
+        (2.0, math.nan, (10.0, [6, 0.0], False)),
+    ):
+        weights, moments, report = update(
+            *([jax.numpy.array(10.0)], [jax.numpy.array(5), 0.0]),
+            *([jax.numpy.array(gradient)], {"loss": loss}, 2.0),
+        )
+        assert (weights[0], moments, report["is_finite"]) == expected
 
 
 def test_workers_meet_where_they_are_told_or_where_jax_finds(monkeypatch):

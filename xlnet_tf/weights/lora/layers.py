@@ -2,7 +2,7 @@
 
 LoRA is described in https://arxiv.org/abs/2106.09685. The method `enable_lora`
 of Keras' dense layers adds adapters. The layers here differ from Keras' layers
-in three points:
+in four points:
 
 - Keras adds a @ b to the kernel in every step, and computes the gradient of the
   whole kernel. Here the inputs are multiplied by a and then by b, so the frozen
@@ -11,6 +11,8 @@ in three points:
   files contain the adapters, or merged kernels if `writes_merged` is set.
 - The gradient of a bias is summed axis by axis, which is faster in XLA on a
   CPU.
+- Inputs are multiplied as one matrix of rows (`EinsumDense` only on JAX), which
+  is also faster in XLA on a CPU.
 
 COMPATIBILITY: `_kernel` of Keras 3's dense layers is undocumented.
 """

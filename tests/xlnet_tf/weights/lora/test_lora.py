@@ -23,7 +23,10 @@ from tests.support.oracle import small_backbone
 from tests.support.oracle import small_features
 from tests.support.oracle import with_targets
 from xlnet_tf.optimizer import layer_factors
+from xlnet_tf.weights.lora.layers import JOIN_HEADS
+from xlnet_tf.weights.lora.layers import SPLIT_HEADS
 from xlnet_tf.weights.lora.layers import AdaptableDense
+from xlnet_tf.weights.lora.layers import AdaptableEinsumDense
 from xlnet_tf.weights.lora.model import lora_layers
 
 RANK, ALPHA = 3, 5.0
@@ -425,3 +428,18 @@ def test_both_streams_of_a_pretrainer(tmp_path):
         loss, [v.value for v in model.trainable_variables]
     )
     assert all(np.abs(gradient).max() > 0 for gradient in gradients)
+
+
+def test_heads_on_jax_are_those_of_the_einsum(monkeypatch):
+    """On JAX a layer multiplies matrices. All sizes differ."""
+    random = np.random.default_rng(0)
+    kernel = random.normal(size=(7, 3, 4)).astype("float32")
+    shapes = {SPLIT_HEADS: (2, 5, 7), JOIN_HEADS: (2, 3, 5, 4)}
+    for equation, shape in shapes.items():
+        inputs = random.normal(size=shape).astype("float32")
+        expected = np.einsum(equation, inputs, kernel)
+        layer = AdaptableEinsumDense(equation, expected.shape[1:])
+        for backend in ("tensorflow", "jax"):
+            monkeypatch.setattr("keras.backend.backend", lambda x=backend: x)
+            found = as_numpy(layer.product(inputs, kernel))
+            assert largest_difference(found, expected) < 1e-5
