@@ -721,25 +721,16 @@ def _updated(weights, moments, gradient, metrics, weight, optimizer, settings):
     if settings.max_gradient_norm:
         largest = settings.max_gradient_norm
         factor *= largest / jnp.maximum(norm, largest)
-
-    def apply(weights, moments, gradient):
-        gradient = [x * factor for x in gradient]
-        return optimizer.stateless_apply(moments, gradient, weights)
-
-    def skip(weights, moments, gradient):
-        # A skipped step also counts as a step for the learning rate.
-        moments = [
-            array + 1 if variable is optimizer.iterations else array
-            for variable, array in zip(
-                optimizer.variables, moments, strict=True
-            )
-        ]
-        return weights, moments
-
-    # If the arrays were selected one by one, XLA would copy the moments.
-    weights, moments = jax.lax.cond(
-        is_finite, apply, skip, weights, moments, gradient
+    new_weights, new_moments = optimizer.stateless_apply(
+        moments, [x * factor for x in gradient], weights
     )
+    # A skipped step also counts as a step for the learning rate.
+    before = [
+        new if variable is optimizer.iterations else old
+        for variable, new, old in zip(
+            optimizer.variables, new_moments, moments, strict=True
+        )
+    ]
     report = {
         "loss": loss,
         "gradient_norm": norm,
@@ -747,7 +738,11 @@ def _updated(weights, moments, gradient, metrics, weight, optimizer, settings):
         "metrics": jax.tree.map(lambda x: jnp.where(is_finite, x, 0), metrics),
         "weight": jnp.where(is_finite, weight, 0),
     }
-    return weights, moments, report
+    return (
+        _if(is_finite, new_weights, list(weights)),
+        _if(is_finite, new_moments, before),
+        report,
+    )
 
 
 def _if(condition, these, others):
