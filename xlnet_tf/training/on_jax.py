@@ -721,16 +721,24 @@ def _updated(weights, moments, gradient, metrics, weight, optimizer, settings):
     if settings.max_gradient_norm:
         largest = settings.max_gradient_norm
         factor *= largest / jnp.maximum(norm, largest)
-    new_weights, new_moments = optimizer.stateless_apply(
-        moments, [x * factor for x in gradient], weights
+
+    def apply(weights, moments, gradient):
+        gradient = [x * factor for x in gradient]
+        return optimizer.stateless_apply(moments, gradient, weights)
+
+    def skip(weights, moments, gradient):
+        # A skipped step also counts as a step for the learning rate.
+        moments = [
+            array + 1 if variable is optimizer.iterations else array
+            for variable, array in zip(
+                optimizer.variables, moments, strict=True
+            )
+        ]
+        return weights, moments
+
+    weights, moments = _either(
+        is_finite, apply, skip, weights, moments, gradient
     )
-    # A skipped step also counts as a step for the learning rate.
-    before = [
-        new if variable is optimizer.iterations else old
-        for variable, new, old in zip(
-            optimizer.variables, new_moments, moments, strict=True
-        )
-    ]
     report = {
         "loss": loss,
         "gradient_norm": norm,
@@ -738,17 +746,26 @@ def _updated(weights, moments, gradient, metrics, weight, optimizer, settings):
         "metrics": jax.tree.map(lambda x: jnp.where(is_finite, x, 0), metrics),
         "weight": jnp.where(is_finite, weight, 0),
     }
-    return (
-        _if(is_finite, new_weights, list(weights)),
-        _if(is_finite, new_moments, before),
-        report,
-    )
+    return weights, moments, report
 
 
 def _if(condition, these, others):
     """Select the arrays `these` if a condition holds, else `others`."""
     return jax.tree.map(
         lambda one, other: jnp.where(condition, one, other), these, others
+    )
+
+
+def _either(condition, this, other, *arrays):
+    """Compute `this(*arrays)` if a condition holds, else `other(*arrays)`.
+
+    On a CPU, XLA computes one of them and updates arrays in place. A TPU would
+    then move more bytes than for computing both and selecting.
+    """
+    return jax.lax.platform_dependent(
+        *arrays,
+        cpu=functools.partial(jax.lax.cond, condition, this, other),
+        default=lambda *arrays: _if(condition, this(*arrays), other(*arrays)),
     )
 
 
