@@ -65,8 +65,8 @@ def choose(tokenizer, lines, count, seed):
 
     Returns:
         (sentences, spans, hidden): list of str; for each sentence, a list of
-        (begin, end) in characters; for each sentence, a list of the spans'
-        token ids.
+        (begin, end) in characters; for each sentence, a list of token ids per
+        span.
     """
     draw = random.Random(seed)
     lines = list(dict.fromkeys(line.strip() for line in lines))

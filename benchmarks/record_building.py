@@ -7,9 +7,10 @@ The program prints megabytes of text per second of processor time. Other
 programs disturb processor time little. The program measures each stage,
 SentencePiece alone on lines that are already clean, and whole builds with the
 default settings, on 1 core and on all cores. The figures of a build are
-megabytes per second and core, and megabytes per second of processor time. Each
-figure is the best of `--repeat` runs. Use 100 MB of text or more, because the
-start of a process takes half a second.
+megabytes per second and core, and megabytes per second of processor time. A
+build's figure per second of processor time is the mean of `--repeat` runs; all
+other figures are the best of these runs. Use 100 MB of text or more, because
+the start of a process takes half a second.
 """
 
 import argparse

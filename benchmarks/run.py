@@ -6,8 +6,8 @@
 
 The command writes `results.md` and `results.json` to --output after each
 measurement. Peers that are not installed are skipped, with a note; `make bench`
-installs all peers. Use an idle machine. Other programs slow PyTorch most,
-because its threads wait for each other.
+installs all peers. Use an idle machine. Other programs disturb contenders most
+if their threads wait for each other, as in PyTorch.
 """
 
 import argparse

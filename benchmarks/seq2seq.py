@@ -51,7 +51,7 @@ def write_examples(data, output, num_held_out):
     """Write the examples of AESLC as JSON lines, for all models.
 
     Returns:
-        dict of "train" and "dev" to the path of the file.
+        dict from "train" and "dev" to the path of the file.
     """
     from data_pipeline.tasks.reading import read_examples
 

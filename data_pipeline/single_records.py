@@ -1,4 +1,4 @@
-"""Python reader of single records of a set, in local files or fsspec URLs."""
+"""Python reader of single records of a set, also at URLs of fsspec."""
 
 import concurrent.futures
 
@@ -20,8 +20,8 @@ class DamagedRecord(ValueError):
 class SingleRecords(PretrainingData):
     """Single records of a split.
 
-    A record has the targets that training draws in its first epoch.
-    Python reads the files, so TensorFlow need not support the path.
+    A record has the targets that training draws in the first epoch. Python
+    reads the files, so TensorFlow need not support the path.
 
     Args:
         directory, split, seed, objective: see PretrainingData.

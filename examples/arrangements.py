@@ -91,9 +91,9 @@ def graded(documents, generator):
 
     The parts of some pairs are unrelated, or come from consecutive sentences.
     Most pairs are a part and a version of this part, in which some words are
-    removed or replaced by words of another sentence. The score is the cosine
-    of the word counts, with larger weights for rare words (inverse document
-    frequency).
+    removed or replaced by words of another sentence. The score is five times
+    the cosine of the word counts, with larger weights for rare words (inverse
+    document frequency).
 
     The lines are a table with three columns, separated by tabs: sentence1,
     sentence2, score.
@@ -132,7 +132,7 @@ def _part(words, generator):
 
 
 def _altered(words, other, generator):
-    """Remove some words of a part, and insert some words of another sentence.
+    """Remove some words, and replace or insert some words from `other`.
 
     Args:
         words, other: list of str.
@@ -192,8 +192,9 @@ def named(documents, generator):
     A name is a run of words that nearly always begin with a capital letter in
     the text. 40 % of the sentences stay unchanged. In all other sentences, the
     words are changed to small letters, to capitals or to a mixture, so that the
-    model must find names by the words and the context. Such training helps to
-    find names in tweets (https://arxiv.org/abs/1912.07095).
+    model must find names by the words and the context. Pretraining that
+    predicts capitals helps to find names in tweets
+    (https://arxiv.org/abs/1912.07095).
 
     The lines are in CoNLL format: a token, a tab, and a tag (O, B-name or
     I-name).
@@ -247,7 +248,7 @@ def _tags(words, is_name):
 
 
 def _with_other_capitals(words, generator):
-    """Keep all capitals, change all words alike, or change words at random."""
+    """Keep the capitals, change all words alike, or each word at random."""
     forms = (str, str.lower, str.upper, str.capitalize)
     draw = generator.random()
     if draw >= 0.9:

@@ -60,7 +60,7 @@ def run(*command, capture=False):
 
 
 def run_once(output, *command, preset=None):
-    """Run a command if no earlier run had the same files and weights.
+    """Run a command unless a finished run had the same files and weights.
 
     Args:
         output: path of the directory for the command's output. The file
@@ -86,7 +86,7 @@ def is_done(output, *command, preset=None):
 
 
 def _identity(command, preset):
-    """Identify a command by the words, input files and initial weights."""
+    """Identify a command by its words, input files and initial weights."""
     words = [str(part) for part in command]
     # Hash the input files, above all settings files, which may have changed at
     # the same path.

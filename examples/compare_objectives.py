@@ -1,8 +1,8 @@
 """Repeat the ablation of the XLNet paper on your text: `make comparison`.
 
-The program trains small models, called systems. Each system differs from some
-other system in one setting (compare_objectives.yaml). All systems have the same
-text, number of tokens, tokenizer, optimizer and seed. Then every system is
+The program trains small models, called systems. Most systems differ from
+another system in one setting (compare_objectives.yaml). All systems have the
+same text, number of tokens, tokenizer, optimizer and seed. Then every system is
 fine-tuned on the same tasks with several seeds. The results are `table.md`,
 `comparison.json`, `comparison.png` and `comparison.svg`.
 

@@ -99,7 +99,7 @@ def _docstrings(file):
 
 
 def _sentences(paragraph):
-    """Yield a paragraph's sentences of prose; leave out code and tables."""
+    """Yield a paragraph's sentences of prose, without code, tables or lists."""
     text = " ".join(paragraph.replace("`", "").split())
     for sentence in re.split(r"(?<=[.!?]) (?=[A-Z])", text):
         if _PROSE.fullmatch(sentence):
@@ -107,7 +107,7 @@ def _sentences(paragraph):
 
 
 def write_corpus(file):
-    """Write the sentences of all docstrings to a file, one per line.
+    """Write the sentences collected from docstrings to a file, one per line.
 
     A blank line separates the sentences of two modules.
     """

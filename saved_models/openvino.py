@@ -5,7 +5,7 @@
 `model.xml` and `model.bin` contain the network, which computes the outputs from
 token ids and also runs in OpenVINO Model Server. The export also contains the
 files of a preset without weights. From these files, `load` makes the signatures
-for raw text. These signatures encode texts and pass the ids to OpenVINO.
+for raw text. These signatures encode texts and pass the features to OpenVINO.
 
 Shapes: R sequences, T tokens.
 """

@@ -62,9 +62,9 @@ class ExportSettings(settings.Settings):
             signature `document_segment` returns as memory. 0: the export does
             not have this signature. Default None: the model's `memory_length`,
             or `sequence_length` if the model has no memory.
-        generation: GenerationSettings or a dict of some of their fields, for
-            the signature `generate` of pretrained models. Default None: the
-            export does not have this signature.
+        generation: GenerationSettings or a dict of some of its fields, for the
+            signature `generate` of pretrained models. Default None: the export
+            does not have this signature.
 
     Raises:
         TypeError: if a value is of the wrong kind.

@@ -117,7 +117,7 @@ def _is_export(path):
 
 
 def check_format(directory):
-    """Refuse an export in another format than version `EXPORT_VERSION`.
+    """Refuse an export whose format does not have version `EXPORT_VERSION`.
 
     A SavedModel without a model card comes from another program and is allowed.
 

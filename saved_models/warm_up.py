@@ -32,8 +32,8 @@ def write_requests(directory, name, signatures):
         signatures: dict from name to Signature.
 
     Raises:
-        ValueError: if there are more examples than the requests that a server
-            reads.
+        ValueError: if there are more than `MAX_REQUESTS` examples, the limit of
+            a server.
     """
     requests = [
         prediction_log(name, signature_name, example)

@@ -231,7 +231,7 @@ def description(model, source, head, gelu=None):
 
 
 def read_its_tokenizer(arguments):
-    """Load the given tokenizer, else the model's; None if neither exists."""
+    """Load the tokenizer of `--tokenizer`, or else the model's own or None."""
     from xlnet_tf.loading import load_tokenizer
     from xlnet_tf.loading import open_model
 

@@ -231,7 +231,7 @@ def _stream(generator, rows):
 
 
 def _tracked(found, rows, options, initial=0):
-    """Yield the results; show a bar if no terminal displays the results."""
+    """Yield the results; show progress if no terminal shows the results."""
     shown = not options.quiet
     if not options.output:
         shown = shown and not sys.stdout.isatty()
@@ -294,7 +294,7 @@ def _kept(lines, partial, task):
 
     Yields:
         function of a line (str). The function adds the line to `lines` and to
-        the partial file.
+        a local partial file.
     """
     from data_pipeline.base.files import is_remote
     from data_pipeline.base.files import write_bytes

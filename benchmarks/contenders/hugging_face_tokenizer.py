@@ -25,7 +25,7 @@ def tokenizer(files):
 
 
 def question_windows(files, num_questions, num_tokens):
-    """Set up encoding of questions as in Hugging Face's example for SQuAD."""
+    """Set up windows with offsets, as in Hugging Face's example for SQuAD."""
     fast = _fast_tokenizer(files)
     examples = read_questions(files, num_questions)
     contexts = [example.context for example in examples]

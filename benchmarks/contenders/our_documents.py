@@ -26,7 +26,7 @@ def segments(model, length, segment_length, memory_length):
 
 
 def windows(model, length, segment_length):
-    """Set up classification by the mean logits of windows that overlap."""
+    """Set up classification by mean logits of windows that overlap by half."""
     forward = _compiled(_classifier(model))
     token_ids = _document(model, length)
     pieces = [

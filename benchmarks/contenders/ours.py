@@ -49,7 +49,7 @@ def training_step(
     memory_length,
     **options,
 ):
-    """Set up a step of `xlnet_tf.train` with gradient clipping and memory."""
+    """Set up a step of `xlnet_tf.train` with clipping, AdamW and memory."""
     config = XLNetConfig(
         **model,
         memory_length=memory_length,
@@ -109,9 +109,9 @@ def objective_config(objective, backbone, model, num_tokens):
 def step_by_step(model, batch_size, num_tokens, num_targets, **options):
     """Set up `pseudo_masked` with a forward pass for each factorization step.
 
-    One pass hides all targets. Then there is one pass for each factorization
-    step, which reads the targets of earlier steps and predicts the targets of
-    this step. The gradients of all passes are summed.
+    One pass hides all targets. Then one pass for each factorization step reads
+    the targets of earlier steps and predicts the targets of this step. The
+    gradients of all passes are summed.
     """
     passes = 1 + int(batches.block_numbers(num_targets).max()) + 1
     rows = batch_size * passes

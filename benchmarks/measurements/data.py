@@ -109,7 +109,7 @@ def tokenizing(sizes, files):
 
 
 def question_features(sizes, files):
-    """Measure encoding of questions with long contexts as labelled windows."""
+    """Measure encoding of questions and contexts as labelled windows."""
     options = {
         "files": files,
         "num_questions": sizes.questions,

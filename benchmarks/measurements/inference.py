@@ -144,7 +144,7 @@ def generation(sizes, num_prompt):
 
 
 def long_document(sizes, length):
-    """Measure inference on one long document: in segments, or all at once."""
+    """Measure one long document: in segments, in windows, or all at once."""
     whole = {"model": sizes.model, "length": length}
     windows = {**whole, "segment_length": sizes.num_tokens}
     segments = {**windows, "memory_length": sizes.memory_length}

@@ -79,7 +79,7 @@ def training_step(sizes, memory_length):
 
 
 def objective_step(sizes):
-    """Measure a pretraining step of each objective, with BERT as peer."""
+    """Measure a step of each objective except permutation; BERT is the peer."""
     shape = {
         "model": sizes.model,
         "batch_size": sizes.batch_size,

@@ -119,7 +119,7 @@ def compile_task_step(kind, config, training, features, topology="v5e"):
     Args:
         kind: str, name of a TaskKind.
         config: XLNetConfig or BertConfig.
-        training: FinetuningSettings, the result of their `resolve` method.
+        training: FinetuningSettings, the result of `resolve`.
         features: dict of arrays, a batch.
         topology: see `compile_for_tpu`.
 
@@ -232,8 +232,9 @@ def dump_flags(dump):
     """Make the environment variables with which compilers dump programs.
 
     Args:
-        dump: pathlib.Path of a directory. The folder `hlo` in this directory
-            gets programs as text, and `llo` programs of a TPU's cores.
+        dump: pathlib.Path of a directory. Programs as text are written to
+            the folder `hlo` in this directory, and programs of a TPU's cores to
+            the folder `llo`.
 
     Returns:
         dict of variables, to set before the compilers are loaded.

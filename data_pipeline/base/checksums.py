@@ -71,7 +71,7 @@ def write_listed(directory, values):
 
 
 def write_listing(file, digests):
-    """Write SHA-256 digests to a file that `sha256sum -c` can check.
+    """Write SHA-256 digests to a file, in the format of `sha256sum -c`.
 
     Args:
         file: path.

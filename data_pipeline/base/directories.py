@@ -76,7 +76,8 @@ def remove_links(directory, names):
 
     Args:
         directory: path.
-        names: list of str, paths of these files, relative to the directory.
+        names: list of str, paths of the files to write, relative to the
+            directory.
     """
     if is_remote(directory):
         return
@@ -108,7 +109,7 @@ def _can_be_renamed(path):
 
 
 def _keep_others(old, new, is_replaced):
-    """Create hard links in `new` to the files of `old` that fit no model."""
+    """Link into `new` the files of `old` that do not belong to a model."""
     for item in old.iterdir():
         target = new / item.name
         if is_unfinished(item) or is_replaced(item.name):

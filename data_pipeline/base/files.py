@@ -34,8 +34,8 @@ def as_path(path):
 
     Args:
         path: str or path. `~/...` is below the home directory. TensorFlow
-            (`tf.io.gfile`) opens `gs://BUCKET/...`, and s3 and az paths if the
-            installed TensorFlow supports these schemes. A model
+            (`tf.io.gfile`) opens `gs://BUCKET/...`, and s3 and az paths if
+            TensorFlow is imported and supports these schemes. A model
             `hf://OWNER/NAME` is downloaded, see `hub`. fsspec opens the other
             schemes that fsspec supports; https and
             `hf://datasets/OWNER/NAME/...` are read only.

@@ -84,7 +84,7 @@ def setting(
         range: Range of a number, or None for any number.
         choices: tuple of str, the allowed strings, or None for any string.
         metavar: str, placeholder for the value in the option's help.
-        meant: dict of wrong values that users may give to the choices that the
+        meant: dict from wrong values that users may try to the choices that the
             error message suggests instead, or None.
         **facts: further metadata of the field, for the settings class.
 

@@ -56,7 +56,7 @@ def pack_sources(sources, room, layout="xlnet"):
 
 
 def pack_pairs(sources, targets, sequence_length, target_length, layout):
-    """Join each source and its target to one sequence.
+    """Join each source and its target into one sequence.
 
     Args:
         sources, targets: int32 ragged tensors [B, (T)].

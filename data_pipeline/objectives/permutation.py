@@ -131,7 +131,7 @@ def draw_shuffles(
 
     Args:
         seed: int.
-        epoch: int64 tensor [B].
+        epoch: int64 tensor [] or [B].
         record_index: int64 tensor [B].
         sequence_length: int, T.
         reuse_length: int.
@@ -184,7 +184,8 @@ def draw_ranks(
 
     Args:
         seed, reuse_length: ints.
-        epoch, record_index: int64 tensors [B].
+        epoch: int64 tensor [] or [B].
+        record_index: int64 tensor [B].
         token_ids: int tensor [B, T].
         is_target: bool tensor [B, T].
         permutation_length: int, length of a block. The blocks of a half stay in
@@ -380,7 +381,7 @@ def target_mapping(target_positions, target_weights, sequence_length):
 def real_targets(token_ids, is_target):
     """Remove <sep> and <cls> from the targets.
 
-    Targets that were built with `--spans subwords` may contain these symbols.
+    In records built with `--spans subwords`, these symbols may be targets.
 
     Args:
         token_ids: int tensor [B, T].

@@ -15,8 +15,9 @@ from typing import NamedTuple
 class Draw(NamedTuple):
     """Inputs that determine all random draws of a batch.
 
-    `seed` is an int. `epoch` and `record_index` are int64 tensors [B] with the
-    epoch of each record and its index in the split.
+    `seed` is an int. `epoch` is an int64 tensor [], the epoch of the batch.
+    `record_index` is an int64 tensor [B], the index of each record in the
+    split.
     """
 
     seed: int

@@ -292,8 +292,8 @@ def verify_records(directory, split=None, likely=None):
 
     Returns:
         list of BadRecord in order, empty if no record is damaged. A shard that
-        was exchanged for another file has one BadRecord, whose `record` is
-        None.
+        is another file than was built, damaged or not, has one BadRecord, whose
+        `record` is None.
 
     Raises:
         FileNotFoundError: the manifest or a shard is missing.

@@ -276,7 +276,7 @@ def _joined(directory, group):
 
 
 def _record_values(stream, split, number, direction, starts_word, settings):
-    """Make a part's records in one direction: dict of features to arrays."""
+    """Make a part's records in one direction: dict of names to arrays."""
     backward = direction == "backward"
     rng = np.random.default_rng(
         [settings.seed, schema.SPLITS.index(split), number, int(backward)]

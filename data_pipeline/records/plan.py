@@ -64,7 +64,7 @@ def write_plan(directory, plan, digests=None):
 
 
 def read_plan(directory):
-    """Read the plan in a directory: a dict, or None for an unreadable file.
+    """Read the plan in a directory: a dict, or None if missing or damaged.
 
     Args:
         directory: path.

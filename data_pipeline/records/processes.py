@@ -67,8 +67,8 @@ def build_in_processes(
 class _Progress:
     """Progress of a build, in bytes of text whose records are written.
 
-    The text of several parts is read ahead. The bytes of a part are reported
-    only after the records of this part are written.
+    Text is read before its records are built. So the bytes of a part are
+    reported only after the records of this part are written.
 
     Args:
         report: function of a number of bytes.

@@ -26,7 +26,7 @@ _SERVICE_SECONDS = 10
 
 
 class ReadableRecords:
-    """Records of several shards without skipped records, found by position.
+    """Records of several shards, except skipped records, found by position.
 
     Positions count the records that are not skipped. Position `num_records` is
     the first record again, so that a range near the end continues at the

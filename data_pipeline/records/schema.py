@@ -193,8 +193,8 @@ def check_lengths(
 class RecordSettings(Settings):
     """Settings of a set of records.
 
-    The method `resolved` replaces each None by a default, which depends on the
-    other settings.
+    The method `resolved` replaces None by a default, which depends on other
+    settings. Only `shard_size` may stay None, which joins no shards.
     """
 
     sequence_length: int = setting(512, "tokens of a record", POSITIVE)

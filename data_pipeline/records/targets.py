@@ -168,8 +168,8 @@ class Words(typing.NamedTuple):
 def whole_words(starts, special):
     """Find the whole words without special tokens in each row.
 
-    In each row, the tokens before the first beginning of a word and the last
-    word are skipped. The edge of the half may have cut these words.
+    In each row, the last word and all tokens before the first start of a word
+    are skipped. The edge of the half may have cut these words.
 
     Args:
         starts: bool array [S, H], whether a token begins a word.

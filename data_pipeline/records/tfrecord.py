@@ -31,7 +31,7 @@ OTHER_FILE = "another file than was built"
 
 
 class BadRecord(typing.NamedTuple):
-    """Damaged record; `record` is None if another file replaces the shard."""
+    """Damaged record, or (`record` is None) another file than was built."""
 
     file: str
     record: int | None

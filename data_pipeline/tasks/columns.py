@@ -41,8 +41,9 @@ def parse_columns(task, columns):
         task: TaskSpec.
         columns: str such as "text=review,label=stars", a dict of role to column
             name, or None. A number is the index of a column, from 0.
-            `title+body` joins the texts of two columns. A comma with a role and
-            "=" after it ends a column. So column names may contain "," and "=".
+            `title+body` joins the texts of two columns. Only a comma with a
+            role and "=" after it ends a column. So column names may contain ","
+            and "=".
 
     Returns:
         dict of role to column, str.
@@ -77,9 +78,9 @@ class Columns:
     task or given by the user, or if its cells are the numbers 0, 1, 2 and so
     on. A number that the user gives does not count as a name, because a label
     in the first row may be the same number. If the user gives all columns by
-    number, a header must have a usual name in each of these columns. A single
-    usual name is not enough, because it could be a text or a label. Without a
-    header, indices select the columns.
+    number, a header must have a usual name in each of these columns, because a
+    text or a label may be equal to one usual name. Without a header, indices
+    select the columns.
 
     Args:
         table: Table.

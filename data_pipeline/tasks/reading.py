@@ -1,8 +1,7 @@
 """Reading of a task's examples from files in their published layout.
 
-The files are in a directory or an archive, or the task has a single file.
-Archives are not unpacked. `read_task` reads the training and evaluation
-examples of a task.
+A path is a directory, an archive or a single file. Archives are not unpacked.
+`read_task` reads the training and evaluation examples of a task.
 """
 
 import dataclasses
@@ -509,7 +508,7 @@ def read_unlabelled(task, path, columns=None, labels=None):
 
 
 def _held_out(task, path, columns, labels):
-    """Read the dev splits to a dict of split to a list of examples."""
+    """Read the dev splits into a dict of split to a list of examples."""
     given = parse_columns(task, columns)
     return {
         split: _read(task, path, split, given, labels)
@@ -519,7 +518,7 @@ def _held_out(task, path, columns, labels):
 
 
 def _to_evaluate(task, path, columns, labels):
-    """Read an evaluation path to a dict of split to a list of examples."""
+    """Read an evaluation path into a dict of split to a list of examples."""
     given = parse_columns(task, columns)
     if is_file(path):  # a file counts as a dev split
         return {"dev": _read(task, path, "train", given, labels)}

@@ -21,8 +21,8 @@ def hold_out(examples, fraction, seed):
     """Divide examples into training and held-out examples.
 
     For texts with classes, the same share of every class is held out. A class
-    with at least two different texts has at least one training example and one
-    held-out example.
+    with at least two different texts (or pairs) has at least one training
+    example and one held-out example.
 
     A group is held out only if the held-out share then comes closer to the
     requested share. If holding out whole articles misses the requested share by

@@ -4,9 +4,10 @@ Each row can be read once. The suffix of the file determines the format:
 
 - .tsv or .txt: tabs separate the fields, and quotes are part of the text, as in
   GLUE.
-- .csv: commas separate the fields, or else semicolons or tabs. The first rows
-  determine the separator. A text with the separator, a quote or a line break
-  must be quoted. Blanks after a separator are ignored.
+- .csv: commas separate the fields. If the first row has no such comma,
+  semicolons (or else tabs) separate the fields if they divide all of the first
+  rows into the same number of fields. A text with the separator, a quote or a
+  line break must be quoted. Blanks after a separator are ignored.
 - .jsonl, .json, .jsonlines or .ndjson: one object per line, or a list of
   objects.
 - .parquet, .arrow, .feather, or the state.json of a data set that Hugging
@@ -246,7 +247,7 @@ def _text_rows(tree, name, kind, is_published, counted):
 
 
 def _tsv_rows(lines, counted=None):
-    """Read the rows of a .tsv; count rows with quotes if `counted` is given."""
+    """Read a .tsv; count rows with quoted fields if `counted` is given."""
     for number, line in enumerate(lines, start=1):
         cells = line.rstrip("\r\n").split("\t")
         if counted is not None and any(map(QUOTED.fullmatch, cells)):

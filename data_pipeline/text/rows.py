@@ -206,7 +206,7 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
 
 
 def _fault(row, place, width):
-    """Describe a wrong number of fields in a row, None if there is no fault."""
+    """Describe a wrong number of fields in a row; None if there is no fault."""
     if len(row) > place and not any(row[width:]):
         return None
     return (

@@ -188,7 +188,7 @@ class GraphTokenizer(tf.Module):
         return texts
 
     def _chunks(self, texts):
-        """Cut texts into chunks, at blanks and in runs of unknown characters.
+        """Cut texts into chunks, at blanks and in long unknown runs.
 
         Returns:
             _Chunks.

@@ -1,7 +1,7 @@
 """Site pages made from documents in the repository's root and from notebooks.
 
-The links in the documents and notebooks lead to files of the repository. This
-hook turns links to these files into links between pages of the site.
+On every page, the links in the source lead to files of the repository. This
+hook turns these links into links between pages of the site.
 """
 
 import pathlib

@@ -49,7 +49,7 @@ def read_results(output, systems, tasks, sequence_length):
 
     Returns:
         dict from the name of a system to a dict. The keys `title`, `against`
-        and `paper` come from compare_objectives.yaml. The other keys are
+        and `paper` come from the settings of the system. The other keys are
         `parameters`, `tokens`, `curve` (list of (tokens, bits per target on
         held-out text)) and `tasks`. `tasks` is a dict from task to a dict of
         `metric`, `median`, `min`, `max` and `all`.

@@ -66,7 +66,8 @@ def connect(
         Client.
 
     Raises:
-        ValueError: if the URL is invalid, or an argument does not fit the URL.
+        ValueError: if the URL or `timeout` is invalid, or an argument does not
+            fit the URL.
         FileNotFoundError: if `ca_file` does not exist.
         RuntimeError: if gRPC is used without tensorflow-serving-api installed.
 
@@ -296,8 +297,8 @@ def request_arrays(inputs, signatures, signature):
         dict from input name to NumPy array. Strings are bytes in object arrays.
 
     Raises:
-        ValueError: if the signature does not exist, or the inputs of
-            the request differ from the signature's inputs in name or rank.
+        ValueError: if the signature does not exist, or the inputs of the
+            request differ from the signature's inputs in name or rank.
     """
     takes = inputs_of(signatures, signature)
     if set(inputs) != set(takes):
@@ -330,7 +331,7 @@ def _array(name, value, dtype, rank):
 
     Raises:
         ValueError: if the rank of the value is not `rank`, nested lists differ
-            in length, or the dtype cannot represent a number.
+            in length, or the dtype cannot represent a value.
     """
     expected = f"`{name}` must be {described(dtype, rank)}"
     try:
@@ -362,7 +363,7 @@ def _texts(given, dtype):
 
 
 def _numbers(given, dtype):
-    """Convert numbers to a dtype; return the array and all unfit numbers."""
+    """Convert numbers to a dtype; return the array and all unfit values."""
     if dtype.kind == "b" and given.dtype.kind != "b":
         return None, given.reshape(-1).tolist()
     if given.dtype.kind == "O":  # other types, or very large integers

@@ -156,7 +156,7 @@ def _listed(names):
 
 
 def _reached(library, objects):
-    """List the FunctionDefs that can run if saved objects are called."""
+    """List the FunctionDefs that the saved objects can run."""
     functions = {x.signature.name: x for x in library.function}
     waiting = list(objects.concrete_functions)
     for node in objects.nodes:

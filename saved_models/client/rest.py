@@ -205,7 +205,7 @@ class _Exchange:
 
 
 def _refusal(url, reply, content):
-    """Make the exception for a failed request, with the types as for gRPC."""
+    """Make the exception for a failed request, of the same type as in gRPC."""
     message = f"{url}: {reply.status}: {_message(content)}"
     if 300 <= reply.status < 400:
         place = reply.headers.get("Location", "elsewhere")

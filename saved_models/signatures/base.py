@@ -238,7 +238,7 @@ class ModelSignatures(tf.Module):
         }
 
     def _lengths(self):
-        """Sequence lengths of warm-up requests: all buckets, or 8 tokens."""
+        """Sequence lengths of warm-up requests: all buckets, or at most 8."""
         return self._settings.seq_length_buckets or (
             min(8, self._settings.sequence_length),
         )

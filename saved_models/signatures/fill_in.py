@@ -126,10 +126,10 @@ class PretrainerSignatures(EmbeddingSignatures):
 
         Returns:
             dict of `pieces` (string [N, P, k], best first), `token_ids` (int32
-            [N, P, k]), `log_probabilities` (float32 [N, P, k], natural) and
-            `count` (int32 [N], number of blanks of each text). In pieces,
-            "\\u2581" marks the beginning of a word. On the axis P, entries
-            from `count` on are filler.
+            [N, P, k]), `log_probabilities` (float32 [N, P, k], natural
+            logarithms) and `count` (int32 [N], number of blanks of each text).
+            In `pieces`, "\\u2581" marks the beginning of a word. On the axis P,
+            entries from `count` on are filler.
         """
         features, count = self._blanks(text)
         best = self._at_targets(features, self._best)
@@ -142,7 +142,7 @@ class PretrainerSignatures(EmbeddingSignatures):
     def fill_in_ids(
         self, token_ids, segment_ids, padding_mask, target_positions
     ):
-        """Compute log-probabilities at the targets, given all other tokens.
+        """Compute log-probabilities at targets, given the non-target tokens.
 
         Args:
             token_ids: int32 [N, T]. The model does not attend to the ids at

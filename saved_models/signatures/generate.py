@@ -212,7 +212,7 @@ class GenerateSignature(tf.Module):
         return features, history
 
     def _left_padded(self, token_ids, is_bad):
-        """Pad prompts on the left by -1 to [N, T]; bad prompts become [SEP]."""
+        """Pad prompts on the left with -1 to [N, T]; bad ones become [SEP]."""
         keeps = tf.repeat(~is_bad, token_ids.row_lengths())
         kept = tf.ragged.boolean_mask(token_ids, token_ids.with_values(keeps))
         count = token_ids.nrows()

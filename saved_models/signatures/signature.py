@@ -139,7 +139,7 @@ def string_specs(**ranks):
 
 
 def id_specs(rank=2):
-    """Make the specs of the token id inputs: dict of names to TensorSpecs."""
+    """Make the specs of the token id inputs: dict from name to TensorSpec."""
     return {
         name: tf.TensorSpec([None] * rank, tf.int32, name=name) for name in IDS
     }

@@ -294,8 +294,9 @@ class Sequences:
         Returns:
             (features, begins). The features are a dict of `token_ids`,
             `segment_ids` and `padding_mask` (int32 arrays [B, T]). For a model
-            with `reverse_half_batch`, the dict also has `is_reversed` [B]. The
-            begins are a list of B ints, the column of each text's first token.
+            with `reverse_half_batch`, the dict also has `is_reversed` (bool
+            [B]). The begins are a list of B ints, the column of each text's
+            first token.
 
         Raises:
             ValueError: if a text has more tokens than the model has positions.

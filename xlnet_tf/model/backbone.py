@@ -108,7 +108,7 @@ class XLNetBackbone(Backbone):
     Raises:
         ValueError: if features are missing or do not fit each other, if the
             query stream is requested without targets, or if an argument has an
-            unknown value.
+            invalid value.
 
     Source: `transformer_xl` of the released code.
 

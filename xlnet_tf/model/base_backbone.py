@@ -139,7 +139,7 @@ class Backbone(Preset, BaseModel):
         Args:
             config: instance of `config_class`, or None if `kwargs` has the
                 fields of the config.
-            kwargs: dict, the keyword arguments of the constructor.
+            kwargs: dict, the constructor's remaining keyword arguments.
 
         Returns:
             (the config, dict of the other arguments).

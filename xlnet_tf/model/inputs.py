@@ -225,7 +225,8 @@ def refuse_arguments(names):
 
     Raises:
         TypeError: if an argument has the name of a feature, or the name that
-            Hugging Face gives to a feature or an argument.
+            Hugging Face or the released code gives to a feature, or the name
+            that Hugging Face gives to an argument.
     """
     for name in names:
         if name in _ARGUMENTS_OF_OTHERS:

@@ -16,9 +16,9 @@ from xlnet_tf.weights.layer_paths import layers_by_path
 def leave_scope(model):
     """Take the layers of a model out of the `keras.RematScope` around them.
 
-    In that scope Keras would recompute each layer separately, with a function
-    of TensorFlow. In a graph this TensorFlow function accepts no keyword
-    arguments. Inside a call of `rematerialized` it computes no gradients of
+    In that scope Keras would recompute each layer separately. The TensorFlow
+    function that Keras uses for this accepts no keyword arguments in a graph.
+    Inside a call of `rematerialized` that function computes no gradients of
     weights.
 
     COMPATIBILITY: the attribute `_remat_mode` of Keras 3's layers is

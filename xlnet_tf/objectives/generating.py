@@ -58,7 +58,7 @@ class GeneratingModel:
         return generate_texts(generator, inputs, keeps_prompt=not strip_prompt)
 
     def text_generator(self, **settings):
-        """Make a TextGenerator, which returns GeneratedTexts, not strings.
+        """Make a TextGenerator, which returns each text as a GeneratedText.
 
         Args:
             **settings: see `generate`.

@@ -22,7 +22,10 @@ _NEEDED = ("tensorflow", "tensorflow_text", "sentencepiece", "data_pipeline")
 
 
 def can_preprocess():
-    """Whether all packages that a preprocessor needs are installed."""
+    """Whether all packages that a preprocessor needs are installed.
+
+    The function does not import the packages.
+    """
     try:
         return all(importlib.util.find_spec(name) for name in _NEEDED)
     except ImportError:

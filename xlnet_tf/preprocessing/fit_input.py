@@ -340,7 +340,7 @@ def split(model, x, y, sample_weight, fraction):
 
 
 def tensors(preprocessor, x, y=None, sample_weight=None):
-    """Convert raw input, labels and weights to tensors in a tuple for Keras.
+    """Convert raw input, labels and weights to tensors, packed for Keras.
 
     Raises:
         ValueError: if `x` is one example, not a batch.

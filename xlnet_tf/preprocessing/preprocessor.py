@@ -173,9 +173,10 @@ class Preprocessor(PreprocessorPreset):
     ):
         """Encode examples as rows of features and labels, for fine-tuning.
 
-        Most examples become one row. An example that is read in several windows
-        becomes several rows. The functions that encode texts are the same as
-        when the preprocessor is called.
+        Usually an example becomes one row. An example that is read in several
+        windows becomes several rows. For ranking, a row has several examples:
+        the documents of a query. The functions that encode texts are the same
+        as when the preprocessor is called.
 
         Args:
             examples: list of examples of `data_pipeline.tasks.examples`.
@@ -202,7 +203,8 @@ class Preprocessor(PreprocessorPreset):
         Args:
             function: callable.
             x: dict of tensors, see `tensors`.
-            *others: tensors, further arguments of `function`.
+            *others: further arguments of `function`: tensors, dicts of tensors
+                or None.
 
         Returns:
             the result of the function; for one example, the result without the

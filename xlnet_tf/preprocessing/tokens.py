@@ -87,7 +87,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return self._align(pieces, _is_first(words), width)
 
     def are_words(self, x):
-        """Make B lists of bool, one for each word: False for "", else True.
+        """Make B lists with a bool for each word: False for "", else True.
 
         Words that are cut off also get True.
         """

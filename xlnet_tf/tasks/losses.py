@@ -146,8 +146,8 @@ class ListwiseLoss(keras.losses.Loss):
             relevance of filler is ignored.
 
     Source: equation 4 of Cao et al., "Learning to rank: from pairwise
-        approach to listwise approach", with probabilities
-        proportional to relevance.
+        approach to listwise approach", with probabilities proportional to
+        relevance.
     """
 
     def __init__(self, reduction=_MEAN, name="listwise_loss", **kwargs):

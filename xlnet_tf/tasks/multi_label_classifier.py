@@ -197,7 +197,7 @@ class MultiLabelClassification(TextClassification):
     metric_names = ("micro_f1", "macro_f1", "average_precision")
 
     def decode(self, collected, encoded, examples):
-        """Dicts with `id`, `labels`, `threshold`, `probabilities` (a dict)."""
+        """Dicts with `id`, `labels`, `threshold`, `probabilities` by label."""
         logits = self.mean_of_windows(collected, encoded, examples)
         labels, threshold = self.model.labels, self.model.threshold
         return [

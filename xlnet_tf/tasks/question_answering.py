@@ -264,7 +264,7 @@ class QuestionAnswering(TaskKind):
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
-        """Constructor arguments; `adopt` sets `null_threshold` later."""
+        """Constructor arguments; `adopt` may change `null_threshold`."""
         return {
             **super().arguments_for(spec, settings, labels),
             "max_answer_length": settings.max_answer_length,

@@ -14,8 +14,8 @@ from xlnet_tf.tasks.task import Task
 class SequenceTask(Task):
     """Base of tasks with one summary vector per sequence.
 
-    A sequence with more than `segment_length` tokens is computed segment by
-    segment, with memories of earlier segments. See `remember_segments`.
+    With `segment_length`, a longer sequence is computed segment by segment,
+    with memories of earlier segments. See `remember_segments`.
     """
 
     new_head_arguments = ("num_classes", "projection")

@@ -90,7 +90,7 @@ def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
 
 
 class JaxWorker(tf.distribute.OneDeviceStrategy):
-    """Strategy that divides data among workers on Keras' JAX backend.
+    """Strategy for the data and files of a worker on Keras' JAX backend.
 
     Args:
         index, count: ints, index of this worker and number of all workers.

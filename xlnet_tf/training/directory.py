@@ -164,7 +164,7 @@ def claim_identity(run, identity, kind):
 
 
 def _check_workers_agree(run, identity):
-    """Refuse workers whose runs differ; such workers would wait for ever."""
+    """Refuse workers whose runs differ; they would wait for one another."""
     values = {**identity, **identity["training"]}
     del values["training"]
     values["output"] = str(run.output)
@@ -191,9 +191,9 @@ class Kind(typing.NamedTuple):
         fixed_settings: tuple of str, names of the settings that a resumed run
             may not change.
         differences: dict from the name of an entry of the identity to a text
-            about a difference in this entry. If the entry is a value, the text
-            is the error message. If the entry is a dict, the message has the
-            text after the name of each value that differs.
+            about a difference in this entry. If the entry is a value, the error
+            message contains the text. If the entry is a dict, the message has
+            the text after the name of each value that differs.
         checked_files: tuple of str, names of additional files whose digests are
             verified before a run is resumed.
     """
@@ -216,7 +216,7 @@ def has_progress(directory, result_file):
 
 
 def has_ended(directory, result_file, steps):
-    """Whether a run has made all its steps.
+    """Whether a run has no steps left.
 
     Args:
         directory, result_file: see `has_progress`.
@@ -248,7 +248,7 @@ def first_begun(directories, result_file):
 
 
 def check_same(directory, before, now, fixed_settings, texts):
-    """Refuse to resume a run whose identity differs from the stored one.
+    """Refuse to resume a different run.
 
     Args:
         directory: path of the run, for the error message.

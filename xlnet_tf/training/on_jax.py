@@ -293,7 +293,7 @@ class Devices:
         return len(self.devices)
 
     def on_each(self, function, inputs, outputs):
-        """Make a function that runs on each device with this device's arrays.
+        """Make a function that each device runs on its part of the arrays.
 
         Args:
             function: function of pytrees of arrays.

@@ -342,7 +342,7 @@ def first_lines(run, data, model):
 
 
 def expected_bytes(model, rows, data):
-    """Estimate the memory of a step in bytes, without Adam's moments."""
+    """Estimate the bytes of a step on `rows` rows, without Adam's moments."""
     targets = data.train.num_targets
     weights = 8 * model.count_params()  # and their gradients, in float32
     activations = model.backbone.expected_bytes(

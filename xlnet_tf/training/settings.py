@@ -310,7 +310,7 @@ class Schedule(RunSettings):
 
     @property
     def checkpoint_time_seconds(self):
-        """Longest time between checkpoints in seconds; None for no limit."""
+        """Longest time between checkpoints in seconds, float or None."""
         return self._seconds("checkpoint_time_interval")
 
     def _seconds(self, name):

@@ -164,7 +164,7 @@ class Preset(_Model):
                 `hf://OWNER/NAME`, to which huggingface_hub uploads the files.
             tokenizer: object with `model_proto` (bytes) and `lowercase`
                 (bool). Default None: the tokenizer of the task's preprocessor.
-                If there is no preprocessor, an earlier tokenizer file stays.
+                If there is no preprocessor, an earlier tokenizer stays.
             dtype: str, "float32", or "float16" for files of half the size.
                 float16 weights are read back as float32, rounded to 11 bits.
 
@@ -246,7 +246,7 @@ def split_overrides(source, overrides):
         overrides: dict, see `Preset.from_preset`.
 
     Returns:
-        (config of the source with its fields replaced, dict of arguments).
+        (config of the source with the overrides, dict of arguments).
 
     Raises:
         ValueError: if a field belongs to the config of another model.

@@ -95,7 +95,7 @@ def _check_header(file):
 
 
 class TorchFiles:
-    """Reader of memory-mapped torch files that unpickles only tensors."""
+    """Reader of torch files by `weights_only`, memory-mapped if possible."""
 
     def __init__(self, files):
         try:
@@ -267,7 +267,7 @@ class _Archive(io.BufferedWriter):
 
 
 def open_archive(file):
-    """Open a `.keras` file so that Keras makes the HDF5 part in memory.
+    """Open a `.keras` file for writing; Keras makes its HDF5 part in memory.
 
     Args:
         file: path of a local file.

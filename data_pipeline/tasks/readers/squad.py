@@ -84,7 +84,7 @@ def _wrong(error):
 
 
 def _parsed(text, split):
-    """Parse the text of a file to a list of articles.
+    """Parse the text of a file into a list of articles.
 
     Each question in the flat format becomes an article of its own.
     """
@@ -137,7 +137,7 @@ def _article(row, number, split):
 
 
 def _answers(question):
-    """Convert a question's answers to a list of dict; None without answers.
+    """Convert a question's answers to a list of dict, or None if missing.
 
     Each dict has the keys `text` and `answer_start`. In the file, `answers` is
     a list of such dicts, one such dict, or (if `datasets` wrote the file) a

@@ -147,7 +147,7 @@ class XLNetDecoder(Decoder):
         return context
 
     def _segments(self, features, memory_length, size, num_steps):
-        """Make the segments of all keys and the next token, [B, C + S + 1]."""
+        """Make int32 segments [B, C + S + 1] of all keys and the next token."""
         if features.get("segment_ids") is None:
             return None
         segments = ops.cast(features["segment_ids"], "int32")[:, -size:]

@@ -120,8 +120,8 @@ def sum_keys(gradients):
     """Sum the parts' gradients of the keys.
 
     The keys of every part begin with key 0. The function does not pad the
-    shorter gradient, because XLA on a CPU would pad on only one core. XLA also
-    compiles a pad to more code than ten other operations.
+    shorter gradient, because on a CPU, XLA pads on only one core, and compiles
+    a pad to more code than ten other operations.
 
     Args:
         gradients: list of float tensors of shape [B, N, keys of the part, H]. A

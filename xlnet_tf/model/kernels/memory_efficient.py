@@ -13,8 +13,8 @@ reduce the cost of the scores:
   traced. If B or T is unknown, all scores are kept. `rematerialize` then saves
   memory (`model/recomputation.py`).
 - If a prefix cannot attend to the tokens after it
-  (`AttentionRules.first_half_length`), the scores of the prefix for these
-  tokens are not computed.
+  (`AttentionRules.first_half_length`), the scores of the prefix's content
+  rows for these tokens are not computed.
 
 `plain` computes the same attention, equation by equation.
 
@@ -302,8 +302,8 @@ def _over_groups(step, inputs, rows, rules, group):
 
     Args:
         step: function of (HeadInputs, list of tensors, AttentionRules) that
-            returns a tuple of tensors. All tensors of the arguments and of the
-            tuple have an axis G in place of the axes B and N.
+            returns a tuple of tensors. The tensors in HeadInputs, in the list
+            and in the tuple have an axis G in place of their first two axes.
         inputs: HeadInputs of all heads. The distances have the shape
             [1 or 2, N, ...].
         rows: list of other tensors of shape [B, N, ...]. `step` gets their

@@ -83,7 +83,7 @@ def finetuning_ending(
         is_one: bool, whether the run has a single seed. Default True.
 
     Returns:
-        str.
+        list of str.
     """
     task = results["task"]
     lines = [f"{task}: {written(results['metrics'])}"]
@@ -167,7 +167,7 @@ def pretraining_ending(directory, has_failed, exports=()):
         exports: list of paths of the run's SavedModels. Default empty.
 
     Returns:
-        str.
+        list of str.
     """
     lines, preset = [], directory
     best = read_best(directory)

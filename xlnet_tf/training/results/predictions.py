@@ -182,9 +182,9 @@ def answers_by_length(examples, decoded):
 
     Returns:
         dict from a range of word counts, such as "3 to 4", to (number of
-        questions, mean F1). The F1 is in percent, as in SQuAD's official
-        script. The lowest range is first. The key "none" is for questions
-        without an answer. Ranges without questions are left out.
+        questions, mean F1). SQuAD's official script computes the F1, in
+        percent. The ranges are in increasing order. The key "none" is for
+        questions without an answer. Ranges without questions are left out.
     """
     groups = {name: [] for name in (*_LENGTHS.values(), _LONGER)}
     for example, one in zip(examples, decoded, strict=True):

@@ -118,7 +118,7 @@ def _sizes(query, key, position, rules, interpret):
 
 
 def _where(rules, sizes):
-    """Return a dict of names of integer inputs (except `codes`) to tensors."""
+    """Return a dict of the integer inputs except `codes`: int32 or None."""
 
     def int32(tensor):
         return None if tensor is None else ops.cast(tensor, "int32")
