@@ -204,8 +204,7 @@ def draw_ranks(
     state = hash_words(
         seed, tf.cast(epoch, tf.int64), tf.cast(record_index, tf.int64)
     )
-    # I tokens of the batch have a rank. `index` [I, 2] is their row and
-    # position.
+    # I tokens of the batch have a rank; `index` [I, 2]: their row and position.
     index = tf.where(in_order)
     row, position = index[:, 0], index[:, 1]
     block = tf.gather(block, position)

@@ -66,8 +66,7 @@ def connect(
         Client.
 
     Raises:
-        ValueError: if the URL or `timeout` is invalid, or an argument does not
-            fit the URL.
+        ValueError: if an argument is invalid or does not fit the URL.
         FileNotFoundError: if `ca_file` does not exist.
         RuntimeError: if gRPC is used without tensorflow-serving-api installed.
 
