@@ -141,15 +141,15 @@ def draw_attention(
 
 
 def draw_distances(attention: Attention):
-    """Draw the mean attention weight of each layer, by distance.
+    """Draw each layer's mean attention weight as a function of the distance.
 
     Args:
         attention: Attention.
 
     Returns:
         matplotlib.figure.Figure. The distance is the row's position minus the
-        key's position. The mean is over all heads, and over the rows that have
-        a key at this distance.
+        key's position. At each distance, the mean is over all heads and over
+        all rows that have a key at this distance.
     """
     import matplotlib
     from matplotlib.figure import Figure

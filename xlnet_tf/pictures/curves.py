@@ -89,7 +89,7 @@ def _title(runs):
 
 
 def _numbers(line):
-    """Select the numbers and the kind from a line of metrics."""
+    """Remove the strings, except `kind`, from a line of metrics."""
     return {
         name: value
         for name, value in line.items()

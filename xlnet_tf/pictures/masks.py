@@ -116,8 +116,8 @@ def draw_pseudo_masks(pieces: Sequence[str], blocks: Sequence[Sequence[int]]):
 
     Args:
         pieces: list of T strs.
-        blocks: list of lists of positions from 1, the targets of each step, in
-            the order of prediction.
+        blocks: list with one list for each prediction step, in order. The list
+            of a step has the positions of the step's targets, counted from 1.
 
     Returns:
         matplotlib.figure.Figure. The first T rows and columns are the text,

@@ -51,14 +51,15 @@ def answer(
 
 
 def check_places(contexts, y):
-    """Warn about answers without text, and about answers at a wrong position.
+    """Warn about answers at a wrong position, and about positions without text.
 
-    An answer without text means that the question has no answer. Training skips
-    an answer at a wrong position. Only lists and NumPy arrays are checked.
+    An answer without text, or with an `answer_start` below 0, means that the
+    question has no answer. Training skips an answer at any other wrong
+    position. The answers are checked if the contexts and both entries of `y`
+    are lists or NumPy arrays.
 
     Args:
-        contexts: list with the context of each question. Other types are
-            accepted, but not checked.
+        contexts: list with the context of each question.
         y: dict of "answer_start" (list of int, counted in characters) and
             "answer_text" (list of str).
 
@@ -161,9 +162,10 @@ def decode(
     Returns:
         list of dict of JSON values. `answer` is a slice of the context, "" = no
         answer. `no_answer_odds` is the logit of "no answer". `n_best` has the
-        best answers regardless of the threshold: a list of dict of `text`,
-        `probability` (among these answers), `start_log_prob` and
-        `end_log_prob`. `id` is the question's id.
+        best answers regardless of the threshold. It is a list of dict of
+        `text`, `probability`, `start_log_prob` and `end_log_prob`. The
+        probabilities in a question's `n_best` have the sum 1. `id` is the
+        question's id.
 
     Raises:
         ValueError: if two examples have the same id, or the outputs contain
@@ -231,7 +233,7 @@ def answer_tensors(y):
     Raises:
         ValueError: if an entry is missing, or has several values for a
             question.
-        TypeError: if an entry has another type.
+        TypeError: if the starts are not integers, or the texts are not strings.
     """
     names = ("answer_start", "answer_text")
     if not isinstance(y, dict) or set(y) != set(names):

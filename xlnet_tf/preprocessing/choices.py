@@ -250,8 +250,8 @@ class XLNetRankerPreprocessor(Preprocessor):
         Each row has one query and O documents. If a query has more than
         `num_documents` documents, the documents are divided among several rows,
         so that as many rows as possible have a relevant document. If a row has
-        fewer documents, copies of the row's first document, with
-        `document_mask` 0, fill up the row.
+        fewer than `num_documents` documents, copies of the row's first document
+        fill up the row. The copies have the `document_mask` 0.
 
         Args:
             examples: list of RankingExample.

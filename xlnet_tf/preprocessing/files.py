@@ -97,9 +97,9 @@ class PreprocessorPreset:
     def of_settings(cls, settings, *arguments):
         """Make a preprocessor from settings.
 
-        If `layout` has its default value, the constructor is called without
-        `layout`, because the constructor of a user's class may lack this
-        argument.
+        The constructor of a user's class may lack the argument `layout`.
+        Therefore a `layout` with the default value is not passed to the
+        constructor.
         """
         if settings.get("layout") == "xlnet":
             settings = {k: v for k, v in settings.items() if k != "layout"}
@@ -116,9 +116,8 @@ class PreprocessorPreset:
                 preprocessor of this class.
 
         Returns:
-            A preprocessor of this class. None if the directory has no
-            SentencePiece tokenizer, or TensorFlow Text or SentencePiece is not
-            installed.
+            A preprocessor of this class. None if the directory has no tokenizer
+            that we can read, or if a package is missing (see `can_preprocess`).
 
         Raises:
             ValueError, FileNotFoundError: if a file is damaged or missing.

@@ -112,7 +112,13 @@ def prepared(model, x, y=None, sample_weight=None):
 
 
 def refuse_weights():
-    """Raise ValueError: Keras would ignore sample weights without labels."""
+    """Refuse sample weights or class weights that are given without labels.
+
+    Keras would ignore these weights.
+
+    Raises:
+        ValueError: always.
+    """
     raise ValueError(
         "`sample_weight` and `class_weight` weigh `y`, which is not given. "
         "Targets of pretraining are weighed by the feature `target_weights` "
@@ -340,7 +346,10 @@ def split(model, x, y, sample_weight, fraction):
 
 
 def tensors(preprocessor, x, y=None, sample_weight=None):
-    """Convert raw input, labels and weights to tensors, packed for Keras.
+    """Convert raw input, labels and weights to tensors.
+
+    Returns:
+        The result of `keras.utils.pack_x_y_sample_weight`.
 
     Raises:
         ValueError: if `x` is one example, not a batch.

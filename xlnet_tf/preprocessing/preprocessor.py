@@ -108,8 +108,8 @@ class Preprocessor(PreprocessorPreset):
     def sequence_length(self):
         """Maximum number of tokens of a sequence, T.
 
-        A new value has no effect on data sets that were mapped with the
-        preprocessor before.
+        If the value is changed, data sets that are already mapped with the
+        preprocessor keep the old value.
         """
         return self._sequence_length
 
@@ -175,8 +175,8 @@ class Preprocessor(PreprocessorPreset):
 
         Usually an example becomes one row. An example that is read in several
         windows becomes several rows. For ranking, a row has several examples:
-        the documents of a query. The functions that encode texts are the same
-        as when the preprocessor is called.
+        the documents of a query. `encode` encodes texts with the same functions
+        as a call of the preprocessor.
 
         Args:
             examples: list of examples of `data_pipeline.tasks.examples`.
@@ -233,7 +233,11 @@ class Preprocessor(PreprocessorPreset):
 
     @property
     def graph_tokenizer(self):
-        """Tokenizer in TensorFlow ops, by default shared by preprocessors."""
+        """Tokenizer in TensorFlow ops, a GraphTokenizer.
+
+        By default, all preprocessors with the same Tokenizer share one
+        GraphTokenizer.
+        """
         if self._graph_tokenizer is not None:
             return self._graph_tokenizer
         from data_pipeline.tokenization.graph import graph_of

@@ -65,7 +65,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
         Without `y`, a dict of `token_ids`, `segment_ids`, `padding_mask` and
         `answer_mask` (int32 [W, T]), and `class_index` (int32 [W]). With `y`, a
         tuple of features, labels and weights. These features have B rows
-        instead of W, and the further entry `start_positions` (int32 [B]). The
+        instead of W rows. They also contain `start_positions` (int32 [B]). The
         labels are a dict of `start_positions` and `end_positions` (int32 [B])
         and `is_impossible` (float32 [B]). The weights are float32 [B], 0 if an
         answer is not at its `answer_start`.
@@ -200,7 +200,7 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
             whole answer in the window, and `is_impossible` (float32 [W]). In a
             window without a whole answer, both positions are `class_index`, and
             `is_impossible` is 1. Prediction adds `begins`, `ends` and
-            `is_max_context` of `QuestionWindows`, which batches do not contain.
+            `is_max_context` of `QuestionWindows`, in the dict `unbatched`.
 
         Raises:
             ValueError: if a question leaves no room for its context, or no

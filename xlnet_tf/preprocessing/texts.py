@@ -137,7 +137,10 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
         )
 
     def _columns(self, examples, stride):
-        """Encode examples; the entry `windows` counts each example's rows."""
+        """Encode examples as a dict of columns.
+
+        The column `windows` has the number of rows of each example.
+        """
         import tensorflow as tf
 
         from data_pipeline.features.packing import unpack
@@ -201,7 +204,11 @@ def _labels(examples, labels):
 
 
 def _several_labels(examples, labels):
-    """Make float32 [examples, classes]: 1 = has the class, -1 = unlabelled."""
+    """Make the array of multi-label targets, float32 [examples, classes].
+
+    1 = the example has the class, 0 = it has not, -1 = the example is
+    unlabelled.
+    """
     check_known("multi_label", examples, labels)
     known = {label: index for index, label in enumerate(labels)}
     flags = np.zeros((len(examples), len(labels)), np.float32)

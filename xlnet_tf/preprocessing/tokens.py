@@ -89,7 +89,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
     def are_words(self, x):
         """Make B lists with a bool for each word: False for "", else True.
 
-        Words that are cut off also get True.
+        Words beyond the end of a truncated sequence also get True.
         """
         return (_ragged(self.tensors(x)["words"]) != "").to_list()
 

@@ -142,7 +142,11 @@ class MultipleChoice(TaskKind):
 
     @classmethod
     def score(cls, spec, examples, decoded, labels=None):
-        """Compute metrics, and the first metric for each group of examples."""
+        """Compute metrics; see `TaskKind`.
+
+        If examples have a `group`, such as "high" in RACE, the first metric is
+        also computed for each group.
+        """
         metrics.check_numbers([max(x["probabilities"]) for x in decoded])
         groups = [x.group for x in examples]
         return metrics.evaluate(

@@ -123,7 +123,7 @@ def finite_numbers(y, least=-math.inf, noun="example"):
 
 
 def checked_labels(labels, num_classes):
-    """Check names of classes; return them as a list, or None without names."""
+    """Check names of classes and return them as a list, or None for None."""
     if labels is None:
         return None
     if len(labels) != num_classes:
@@ -212,7 +212,8 @@ def numbered_weights(weights, labels, num_classes):
         num_classes: int, C.
 
     Raises:
-        ValueError: if a name is not among the labels.
+        ValueError: if a name is not among the labels, or a number is not from 0
+            to C - 1.
     """
     if not isinstance(weights, dict):
         return weights

@@ -89,8 +89,8 @@ def remember_segments(backbone, features, segment_length, training=None):
 def _without_gradient(model):
     """Context with constant weights for backends other than TensorFlow.
 
-    In a loop, JAX refuses the custom gradient of attention even if no gradient
-    is needed.
+    JAX refuses the custom gradient of attention in a loop, even if no gradient
+    is needed. With constant weights, JAX does not use this custom gradient.
     """
     if keras.backend.backend() == "tensorflow":
         return contextlib.nullcontext()

@@ -136,11 +136,12 @@ def entity_tags(targets, predictions):
 def ndcg(relevances, scores, k=None):
     """Mean normalized discounted cumulative gain over queries.
 
-    As in trec_eval, the gain of a document is its relevance (0 if the relevance
-    is negative), and a query without a relevant document has the value 0.
-    Documents of equal score get the mean discount of their places. So if all
-    scores are equal, the value is the expected value of a random order. A query
-    with one document has the value 1 if the document is relevant.
+    The gain of a document is its relevance, or 0 if the relevance is negative.
+    A query without a relevant document has the value 0. Both rules are as in
+    trec_eval. Documents of equal score get the mean discount of their places.
+    So if all scores are equal, the value is the expected value of a random
+    order. A query with one document has the value 1 if the document is
+    relevant.
 
     Args:
         relevances, scores: lists with one array of numbers per query.
@@ -163,7 +164,7 @@ def ndcg(relevances, scores, k=None):
 
 
 def _of_corpus(function):
-    """Wrap a sacreBLEU metric over all texts together, from 0 to 100."""
+    """Wrap a sacreBLEU metric: one value, 0 to 100, for all texts together."""
 
     def metric(targets, predictions):
         import sacrebleu

@@ -109,8 +109,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
 
         Raises:
             ValueError: if a name is not among the labels. With the default
-                loss, also if a number is not from 0 to 1, or if a row does not
-                have C numbers.
+                loss, also if a row does not consist of C numbers from 0 to 1.
         """
         if not are_rows(y) or not hasattr(y, "__iter__"):
             return y
@@ -135,7 +134,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         return flags
 
     def _of_frame(self, y):
-        """Extract a data frame's labels: one column, or 0 and 1 [B, C]."""
+        """Extract a data frame's labels: the only column, or an array [B, C]."""
         names = list(y.columns)
         if len(names) == 1 and names != self.labels:
             return y[names[0]]
@@ -197,7 +196,11 @@ class MultiLabelClassification(TextClassification):
     metric_names = ("micro_f1", "macro_f1", "average_precision")
 
     def decode(self, collected, encoded, examples):
-        """Dicts with `id`, `labels`, `threshold`, `probabilities` by label."""
+        """Dicts with `id`, `labels`, `threshold` and `probabilities`.
+
+        `labels` is the list of the predicted labels. `probabilities` is a dict
+        from each label to its probability.
+        """
         logits = self.mean_of_windows(collected, encoded, examples)
         labels, threshold = self.model.labels, self.model.threshold
         return [

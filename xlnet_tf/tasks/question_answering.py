@@ -264,7 +264,12 @@ class QuestionAnswering(TaskKind):
 
     @classmethod
     def arguments_for(cls, spec, settings, labels):
-        """Constructor arguments; `adopt` may change `null_threshold`."""
+        """Constructor arguments, with the initial `null_threshold`.
+
+        The initial threshold is None for "squad-1.1", and 0 for other tasks.
+        For these other tasks, `adopt` stores the best threshold after each
+        evaluation.
+        """
         return {
             **super().arguments_for(spec, settings, labels),
             "max_answer_length": settings.max_answer_length,

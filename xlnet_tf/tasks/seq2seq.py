@@ -156,7 +156,11 @@ class XLNetSeq2Seq(LanguageModelTask):
 
     @classmethod
     def arguments_of_head(cls, head):
-        """Derive constructor arguments, with the id of [P]; see `Task`."""
+        """Derive constructor arguments from a checkpoint's head; see `Task`.
+
+        If a pretraining objective has a `pseudo_mask_id`, the arguments include
+        this id.
+        """
         if head.task.rpartition(">")[2] not in cls.head_sources:
             return head.arguments
         names = ("has_transform", "transform_gelu")
