@@ -197,7 +197,7 @@ def _unknown_warning(totals, tokenizer):
 
 
 def _has_capitals(tokenizer):
-    """Whether pieces have capital letters, or only letters without case."""
+    """Whether a tokenizer has capital letters or no cased letters, bool."""
     pieces = map(tokenizer.id_to_piece, range(tokenizer.vocabulary_size))
     letters = "".join(pieces)
     return letters.lower() != letters or letters.upper() == letters

@@ -1,8 +1,9 @@
 """Batches that mix several sets of records in given shares.
 
-Each set gets some rows of the batch. A row always reads the same set, so its
-memory contains the text directly before the row's next record. If a set were
-drawn for each record, the record would not continue the text in memory.
+Each set gets some rows of the batch. A row always reads the same set. Therefore
+the memory of a row contains the text directly before the row's next record. If
+a set were drawn for each record, the record would not continue the text in
+memory.
 """
 
 import math

@@ -87,7 +87,7 @@ def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
 
     Args:
         directory: path. If the directory has no `SHA256SUMS`, nothing is
-            compared: models in other formats do not have this file.
+            compared. Models in other formats do not have this file.
         names: list of str, paths below the directory, or None for all listed
             files. Names without a digest in the list are ignored.
         listing: str, name of the file that lists the digests.

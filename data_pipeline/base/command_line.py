@@ -73,9 +73,9 @@ codecs.register_error("escape_as_json", _escape)
 def _prepare_streams():
     """Make standard output and standard error accept every text.
 
-    The encoding of the terminal may lack a letter of a result or path. In a
-    file name that is not UTF-8, Python uses lone surrogates, which no encoding
-    can write.
+    The encoding of the terminal may lack a letter of a result or path. If a
+    byte of a file name is not UTF-8, Python represents the byte by a lone
+    surrogate. Standard encodings cannot write lone surrogates.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -219,7 +219,11 @@ class _Signals:
             self._sender = None
 
     def _ignore(self, unraisable):
-        """Report an unraisable exception, but no interruption by a signal."""
+        """Hook for unraisable exceptions, see `sys.unraisablehook`.
+
+        If a signal was received, KeyboardInterrupt is ignored. In all other
+        cases, the previous hook reports the exception.
+        """
         if not (self.received and unraisable.exc_type is KeyboardInterrupt):
             self._hook(unraisable)
 

@@ -26,15 +26,17 @@ def written_directory(path, is_replaced):
     files is added.
 
     Usually the new directory is written beside `path` and then renamed to
-    `path`. The renaming is impossible for directories in a bucket, mount
-    points, the working directory, and directories with folders other than
-    `assets`. Such a directory is written file by file, the checksums first, so
-    that readers notice an unfinished directory.
+    `path`. These directories are not replaced by a rename: a directory in a
+    bucket, a mount point, the working directory and its parents, a directory
+    with a read-only parent, and a directory with a folder other than `assets`.
+    The files of such a directory are written one by one. `SHA256SUMS` is
+    written first, so that readers notice an unfinished directory.
 
     Args:
         path: path of a directory. It is created if it does not exist.
-        is_replaced: function of the name of a file in the directory. It returns
-            True if the file belongs to the model to replace.
+        is_replaced: function whose argument is the name of a file in the
+            directory. It returns True if the file belongs to the model to
+            replace.
 
     Yields:
         pathlib.Path, an empty local directory. Write the model there.

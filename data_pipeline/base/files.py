@@ -33,12 +33,13 @@ def as_path(path):
     """Convert text to a path object, local or in a bucket.
 
     Args:
-        path: str or path. `~/...` is below the home directory. TensorFlow
-            (`tf.io.gfile`) opens `gs://BUCKET/...`, and s3 and az paths if
-            TensorFlow is imported and supports these schemes. A model
-            `hf://OWNER/NAME` is downloaded, see `hub`. fsspec opens the other
-            schemes that fsspec supports; https and
-            `hf://datasets/OWNER/NAME/...` are read only.
+        path: str or path. `~/...` is below the home directory. A model
+            `hf://OWNER/NAME` is downloaded, see `hub`. TensorFlow
+            (`tf.io.gfile`) opens `gs://BUCKET/...`. If TensorFlow is imported
+            and supports the scheme s3 or az, TensorFlow also opens paths with
+            this scheme. fsspec opens paths with all other schemes that fsspec
+            supports. Paths with https and `hf://datasets/OWNER/NAME/...` are
+            read only.
 
     Returns:
         pathlib.Path for a local file, else etils.epath.Path or `urls.UrlPath`,
@@ -93,7 +94,9 @@ def with_home(path):
 
 
 def refuse_pipe(path):
-    """Refuse a pipe or a device: input is read more than once.
+    """Refuse an input path that is a pipe or a device.
+
+    Input is read more than once, which a pipe does not allow.
 
     Args:
         path: path from `as_path`.
@@ -377,8 +380,8 @@ def json_line(value):
         value: dict or list that JSON can represent.
 
     Returns:
-        str, with a line end. Lone surrogates, which UTF-8 cannot encode, are
-        escaped, as are the characters that `printable` escapes.
+        str, with a line end. The characters that `printable` escapes are
+        escaped. Lone surrogates, which UTF-8 cannot encode, are also escaped.
     """
     line = printable(json.dumps(value, ensure_ascii=False))
     return line.encode(errors="backslashreplace").decode() + "\n"
@@ -435,8 +438,8 @@ def is_below(name):
 def is_path(name):
     """Whether a name is valid for a file, bool.
 
-    A valid name has no NUL. Its lone surrogates, if any, are surrogates that
-    Python uses for bytes that are not UTF-8.
+    A valid name has no NUL. Of the lone surrogates, only U+DC80 to U+DCFF are
+    valid. Python uses these surrogates for bytes that are not UTF-8.
     """
     try:
         return b"\0" not in os.fsencode(name)

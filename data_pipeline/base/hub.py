@@ -51,8 +51,9 @@ def upload(source, path):
         path: str, see `fetched`. A revision in the path must be a branch.
 
     Raises:
-        ValueError: see `fetched`; or `source` is a file and `path` has no file
-            name.
+        ValueError: `path` has another form than in `fetched`, huggingface_hub
+            is not installed, or `source` is a file but `path` names a whole
+            model.
         OSError: the upload fails.
     """
     name, revision, rest = parts(path)

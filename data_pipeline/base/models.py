@@ -46,15 +46,16 @@ def as_model_path(path):
     Args:
         path: str or path, see `as_path`. A model's directory or file, the
             output directory of a run, or the name of a shipped preset such as
-            "xlnet_tiny_en". If the working directory has a directory with the
-            name of the preset, this directory is used.
+            "xlnet_tiny_en". A file or directory of the same name in the working
+            directory has precedence over the preset.
 
     Returns:
         path. For the output of a run, the path of the preset in this output. A
         path that does not exist is returned unchanged.
 
     Raises:
-        ValueError, OSError: see `as_path`.
+        ValueError: see `as_path`, or `path` contains the runs of several seeds.
+        OSError: see `as_path`.
     """
     text = os.fspath(path)
     path = as_path(path)
@@ -73,13 +74,14 @@ def as_model_path(path):
 
 
 def read_run(directory):
-    """Read the kind and the inputs of a run from its `run.json`.
+    """Read the `run.json` of a run.
 
     Args:
         directory: path of the run.
 
     Returns:
-        dict.
+        dict, the values that distinguish the run from other runs, such as its
+        settings and digests of its data. It also has the format version.
 
     Raises:
         ValueError: the file is not a JSON object, or has another format

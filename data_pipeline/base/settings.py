@@ -35,7 +35,13 @@ from data_pipeline.base.suggestions import did_you_mean
 
 
 class Range(typing.NamedTuple):
-    """Range of a number: description for ints, description for floats, test."""
+    """Range of a number.
+
+    Attributes:
+        integer: str, description of the range for ints.
+        number: str, description of the range for floats.
+        holds: function that returns True for a number in the range.
+    """
 
     integer: str
     number: str
@@ -84,8 +90,9 @@ def setting(
         range: Range of a number, or None for any number.
         choices: tuple of str, the allowed strings, or None for any string.
         metavar: str, placeholder for the value in the option's help.
-        meant: dict from wrong values that users may try to the choices that the
-            error message suggests instead, or None.
+        meant: dict of wrong values, in lower case, to choices, or None. If a
+            user gives a wrong value of this dict, the error message suggests
+            the corresponding choice.
         **facts: further metadata of the field, for the settings class.
 
     Returns:

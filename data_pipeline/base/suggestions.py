@@ -24,7 +24,7 @@ def closest(name, known, least_similarity=0.72):
 
 
 def did_you_mean(name, known):
-    """Format a suggestion of the closest known name for a sentence's end.
+    """Suggest the closest known name, as text for the end of a sentence.
 
     Args:
         name: str, the unknown name.

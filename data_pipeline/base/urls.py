@@ -166,7 +166,11 @@ class UrlPath:
         self._change("rm", recursive=True)
 
     def replace(self, target):
-        """Move a file. The move is not atomic if the file system copies."""
+        """Move a file.
+
+        If the file system copies the file and then removes the old file, the
+        move is not atomic.
+        """
         self._change("mv", target._path)
 
     def check_writable(self):

@@ -1,7 +1,8 @@
-"""Choice of answers, as slices of contexts, from the scores of windows.
+"""Choice of the best answers to questions by the scores of windows.
 
-A context is a text to search for the answer to a question. A window is a
-question with a section of its context, see `features.windows`.
+A context is a text to search for the answer to a question. An answer is a slice
+of the context. A window is a question with a section of its context, see
+`features.windows`.
 
 Shapes: N questions, W windows of all questions, S starts per window, E ends per
 start, K spans, n answers to keep per question.
@@ -95,9 +96,12 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
 
 
 def _best_texts(spans, characters, numbers, n_best):
-    """Find each question's best spans with different texts, dict of [N, n].
+    """Find the n best spans of each question, all with different texts.
 
     `numbers` has the index of each question's context in `characters`.
+
+    Returns:
+        dict of tensors [N, n], with the keys of `_NO_ANSWER`.
     """
     rows = spans.pop("row")
     spans["begin"], spans["end"], is_text = characters.strip(

@@ -305,7 +305,7 @@ class Batches:
 
 
 class _Gather:
-    """Function of TensorFlow ops that gathers rows by index and pads them."""
+    """Gather rows by index and pad them, with TensorFlow ops only."""
 
     def __init__(self, encoded, batch_size, length):
         self._encoded = encoded

@@ -177,10 +177,11 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
         second_lengths: int32 tensor [B].
         room: int, maximum number of tokens of a pair, at least 0.
         truncate: "longest_first", "only_first" or "only_second".
-            "longest_first" removes the last token of the longer segment, or of
-            the second segment if both are equally long, until the pair fits.
-            The other values remove the last tokens of the named segment, and
-            tokens of the other segment only after the named segment is empty.
+            With "longest_first", the longer segment loses its last token,
+            again and again, until the pair fits. If both segments are equally
+            long, the second segment loses its last token. With "only_first" and
+            "only_second", the named segment loses its last tokens. The other
+            segment loses tokens only after the named segment is empty.
 
     Returns:
         tuple of two int32 tensors [B], for the first and second segments.
@@ -201,8 +202,8 @@ def last_tokens(values, longest, sequence_length):
     Args:
         values: ragged tensor [B, (T)], the second segments of pairs.
         longest: int, maximum number of tokens to keep per segment.
-        sequence_length: int, T. Fewer than `longest` tokens are kept if three
-            symbols and one token of the first segment would otherwise not fit.
+        sequence_length: int, T. At most T - 4 tokens are kept. This leaves room
+            for three symbols and one token of the first segment.
 
     Returns:
         ragged tensor [B, (T)].
@@ -279,12 +280,12 @@ def word_pieces(tokenize, words):
 
 
 def _at(rows, places, lengths, otherwise):
-    """Gather values of each row at given places, or a default elsewhere.
+    """Gather values of each row by index; other indices give a default.
 
     Args:
         rows: ragged tensor [B, (T)].
-        places: int32 tensor [B, T], indices of values in the row. An index
-            outside of the row gives the default.
+        places: int32 tensor [B, T], indices of values in the row. An index that
+            is not from 0 to `lengths` - 1 gives the default.
         lengths: int32 tensor [B, 1], number of valid tokens of each row.
         otherwise: the default, a value or a tensor [B, T].
     """

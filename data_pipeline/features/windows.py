@@ -30,8 +30,8 @@ class QuestionWindows(typing.NamedTuple):
         window_row: int32 [W], index of each window's question.
         begins, ends: int32 ragged [W, (C)], offsets in the context of each
             context piece of the window, in characters. Ends are exclusive.
-        is_max_context: bool ragged [W, (C)], True for a piece if no other
-            window has more context around the piece, see `max_context`.
+        is_max_context: bool ragged [W, (C)], True for a piece in the window
+            with the most context around the piece, see `max_context`.
         features: dict of int32 tensors: `token_ids`, `segment_ids`,
             `padding_mask` and `answer_mask` [W, T], and `class_index` [W].
         first_piece: int32 [W], index in the context of the window's first
@@ -203,12 +203,13 @@ def _features(pieces, questions, width, layout):
 
 
 def max_context(places):
-    """Mark each piece once: in the window with the most context around it.
+    """Mark each piece in the one window with the most context around the piece.
 
-    The amount of context around a piece is the number of the window's context
-    pieces on the left or the right, whichever is smaller, plus 0.01 x the
-    number of context pieces in the window. If several windows have equal
-    amounts, the piece is marked in the first of these windows.
+    The amount of context is min(left, right) + 0.01 x length. `left` and
+    `right` are the numbers of context pieces before and after the piece in the
+    window. `length` is the number of all context pieces in the window. If
+    several windows have equal amounts, the piece is marked in the first of
+    these windows.
 
     Args:
         places: int64 ragged tensor [W, (C)], indices of the windows' context

@@ -42,7 +42,8 @@ class MaskedReader(ObjectiveReader):
             as in the first BERT.
 
     Source: https://arxiv.org/abs/1810.04805, section 3.1 and A.1;
-    `create_masked_lm_predictions`, with `do_whole_word_mask`, of its code.
+    `create_masked_lm_predictions` of the released BERT, with
+    `do_whole_word_mask`.
     """
 
     fraction: float = 0.15

@@ -8,12 +8,13 @@ A factorization order has two forms: the released `perm_mask` and the compact
 stream of token i attends to token j iff rank j <= rank i. The query stream of i
 attends to j iff rank j < rank i.
 
-Two functions draw an order. `draw_shuffles` shuffles all positions, as the
+Orders are drawn in two ways. `draw_shuffles` shuffles all positions, as the
 release does, and `factorization_rank` computes the ranks from the shuffles.
-`draw_shuffles` draws the permutations that are stored in records. `draw_ranks`
-is faster: it shuffles only the tokens whose order matters and returns the ranks
-directly. `draw_ranks` is used while records are read. The orders from both
-functions have the same distribution, but are not equal.
+`build_records --frozen` uses these ranks and stores the permutation masks in
+the records. For other records, `draw_ranks` draws the ranks while the records
+are read. `draw_ranks` is faster, because it shuffles only the tokens whose
+order matters. The orders from both ways have the same distribution, but are not
+equal.
 
 The masks of the model are in `xlnet_tf/model/masks.py`, and the loss is in
 `xlnet_tf/objectives/permutation.py`. All functions are TensorFlow ops for whole
@@ -49,11 +50,12 @@ class PermutationReader(ObjectiveReader):
             predicts adjacent targets together, as a group, and predicts the
             groups in a random order. A function given as `order` has the
             arguments (token_ids int32 [B, T], is_target bool [B, T]) and
-            returns the ranks, int32 [B, T]. Context, which is not predicted,
-            has the rank -1. There is one exception: if the records have a
-            reused half, all ranks of the new half, including its context, must
-            be above all ranks of the reused half. Otherwise the states in
-            memory would depend on later tokens.
+            returns the ranks, int32 [B, T]. The rank of context, which is not
+            predicted, is -1. If the records have a reused half, the rank -1 is
+            only for the context of the reused half. In the new half, all ranks,
+            including the ranks of context, must be above all ranks of the
+            reused half. Otherwise the states in memory would depend on later
+            tokens.
     """
 
     order: str | Callable = "random"
@@ -188,8 +190,8 @@ def draw_ranks(
         record_index: int64 tensor [B].
         token_ids: int tensor [B, T].
         is_target: bool tensor [B, T].
-        permutation_length: int, length of a block. The blocks of a half stay in
-            the order of the text and are permuted by the same shuffle.
+        permutation_length: int, length of a block. Tokens are shuffled only
+            within a block. All blocks of a half have the same shuffle.
         order: str, one of `ORDERS`. Default "random".
 
     Returns:
@@ -249,8 +251,8 @@ def _first_of_run(index, block, is_target):
     single token.
 
     Args:
-        index: int64 tensor [I, 2], row and position of the I targets, <sep> and
-            <cls> of the batch.
+        index: int64 tensor [I, 2], row and position of each token of the batch
+            that is a target, <sep> or <cls>. I is the number of these tokens.
         block: int64 tensor [I], permutation block of each token.
         is_target: bool tensor [B, T].
 
@@ -276,8 +278,8 @@ def _blocks(sequence_length, reuse_length, permutation_length):
     """Describe the permutation blocks of a sequence as tensors.
 
     Returns:
-        counter: uint32 [T], number to hash for each position. Corresponding
-            positions of blocks with the same shuffle have the same number.
+        counter: uint32 [T], number to hash for each position. All blocks of a
+            half have the same numbers, which gives them the same shuffle.
         block: int64 [T], block number of each position, shifted to the upper 32
             bits.
         is_shared: bool, whether several blocks have the same shuffle.
