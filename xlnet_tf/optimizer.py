@@ -52,8 +52,10 @@ class WarmupSchedule(LearningRateSchedule):
         warmup_steps: int, number of steps of the warm-up. Default 0.
         decay: str, form of the decay: "linear" (default), "cosine" or
             "constant".
-        final_fraction: float in [0, 1]. At `total_steps`, one step after the
-            last step, the rate is `final_fraction * learning_rate`. Default 0.
+        final_fraction: float in [0, 1]. With "linear" and "cosine" the rate
+            falls to `final_fraction * learning_rate` at the step `total_steps`.
+            The first step is 0, so the last step is `total_steps - 1`. Default
+            0.
 
     Raises:
         ValueError: if `warmup_steps` is not below `total_steps`, or if `decay`
@@ -142,21 +144,21 @@ class AdamW(keras.optimizers.AdamW):
         gradients_are_summed: bool, whether the caller has already summed the
             gradients over the replicas (and clipped the sum). Default False.
         layer_decay: float in (0, 1]. The learning rate of each layer is
-            `layer_decay` times the learning rate of the layer above it. The
-            factor of learning rate and weight decay is
-            `layer_decay ** (L - 1 - l)` for layer l of L layers. For embeddings
-            and shared biases the factor is `layer_decay ** L`, and for heads
-            the factor is 1. Default 1, for equal rates. The paper uses 0.75 for
-            SQuAD.
+            `layer_decay` times the learning rate of the layer above it. For
+            layer l of L layers, the learning rate and the weight decay have the
+            factor `layer_decay ** (L - 1 - l)`. For embeddings and shared
+            biases the factor is `layer_decay ** L`, and for heads the factor is
+            1. Default 1, for equal rates. The paper uses 0.75 for SQuAD.
         layer_decay_on: str. "step" (default) multiplies the learning rate by
             the factor. "gradient" multiplies the gradient by the factor before
             Adam uses it, as the released code does. Adam divides the gradient
-            by its size, which undoes most of the multiplication. With
-            "gradient", weight decay has the full learning rate, and embeddings
-            have the factor 1.
-        num_layers: int, L, for `layer_decay`. Default: the number of layers
-            with trainable variables, which is too small if the top layers are
-            frozen. `compile` of a task model sets `num_layers`.
+            by the root of the gradient's mean square. This division undoes most
+            of the multiplication by the factor. With "gradient", weight decay
+            has the full learning rate, and embeddings have the factor 1.
+        num_layers: int, L, for `layer_decay`. Default: the number of layers up
+            to the highest layer with a trainable variable. If the top layers
+            are frozen, this number is too small. `compile` of a task model sets
+            `num_layers`.
         **kwargs: arguments of `keras.optimizers.AdamW`.
 
     Raises:
@@ -336,8 +338,8 @@ def layer_factors(
         layer_decay: float, see `AdamW`.
         with_embeddings: bool, whether embeddings and shared biases have a
             factor other than 1. Default True.
-        num_layers: int, L. Default: the number of layers with a variable in
-            `variables`.
+        num_layers: int, L. Default: the number of layers up to the highest
+            layer with a variable in `variables`.
 
     Returns:
         tuple of floats, a factor for each variable.

@@ -133,8 +133,8 @@ def causal_mask(num_tokens, memory_length, same_length=False):
     Returns:
         bool tensor of shape [T, M + T], True = may attend.
 
-    Source: `_create_mask` of the released code. There, with `same_length` and
-    without memory, a token attends only to itself.
+    Source: `_create_mask` of the released code. With `same_length` and without
+    memory, a token in the released code attends only to itself.
     """
     token, key = _places(num_tokens, memory_length)
     mask = key <= token
@@ -221,7 +221,7 @@ def _of_keys(tensor):
 
 
 def _places(num_tokens, memory_length=0, num_targets=0):
-    """Make the indices of rows and keys, equal for a token's row and key.
+    """Make the indices of the rows and of the keys.
 
     Token t has the index M + t, as a row and as a key. The rows of targets
     follow the rows of tokens and have indices that no key has.

@@ -18,8 +18,9 @@ from xlnet_tf.model.sizes import sizes_of
 def next_memory(content_stream, memory, memory_length, reuse_length=0):
     """Make the memory of one layer for the next segment.
 
-    Only the first `reuse_length` tokens of a pretraining segment enter the
-    memory, because the next segment begins with the tokens after these tokens.
+    In pretraining with a positive `reuse_length`, each segment starts
+    `reuse_length` tokens after the start of the previous segment. Only the
+    first `reuse_length` tokens of a segment therefore enter the memory.
 
     Args:
         content_stream: float tensor of shape [B, T, D], the layer's input.
@@ -89,11 +90,11 @@ class StatefulMemory(keras.layers.Layer):
         memory_length: int, M.
         hidden_dim: int, D.
         batch_size: int, B, number of rows of one replica's batch.
-        mask_unwritten: bool, whether to mask unwritten memory, and the whole
-            memory of each example whose feature `is_continuation` is False.
-            Such an example does not continue the text of its row in the
-            previous batch. Default False: as in the released code, no memory is
-            masked.
+        mask_unwritten: bool, whether to mask unwritten memory and the whole
+            memory of some examples. These examples have the feature
+            `is_continuation` False, because they do not continue the text of
+            their row in the previous batch. Default False: as in the released
+            code, no memory is masked.
 
     Raises:
         ValueError: if `memory_length` is 0.

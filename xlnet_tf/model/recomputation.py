@@ -16,10 +16,10 @@ from xlnet_tf.weights.layer_paths import layers_by_path
 def leave_scope(model):
     """Take the layers of a model out of the `keras.RematScope` around them.
 
-    In that scope Keras would recompute each layer separately. The TensorFlow
-    function that Keras uses for this accepts no keyword arguments in a graph.
-    Inside a call of `rematerialized` that function computes no gradients of
-    weights.
+    In that scope Keras would recompute each layer separately. On TensorFlow,
+    Keras recomputes with `tf.recompute_grad`. In a graph, `tf.recompute_grad`
+    accepts no keyword arguments. Inside a call of `rematerialized`,
+    `tf.recompute_grad` computes no gradients of weights.
 
     COMPATIBILITY: the attribute `_remat_mode` of Keras 3's layers is
     undocumented.
@@ -46,8 +46,8 @@ def rematerialized(function, layer, inputs):
     """Call a function of a layer; call it again in the backward pass.
 
     Only the inputs of the call are kept for the backward pass. `keras.remat`
-    cannot be used here: on JAX it refuses layers, such as attention, whose
-    custom gradient closes over earlier values.
+    cannot be used here. On JAX, `keras.remat` refuses a layer whose custom
+    gradient closes over earlier values. Attention is such a layer.
 
     Args:
         function: function of tensors that returns one tensor. It may use the

@@ -44,7 +44,7 @@ class GeneratingModel:
         Raises:
             ValueError: if the model has no tokenizer, if its objective cannot
                 generate, if settings contradict each other or the model, or if
-                the only prompt is empty or too long.
+                `inputs` is a str and is empty or too long.
             NotImplementedError: if the backend is neither TensorFlow nor JAX.
 
         Example:
@@ -97,15 +97,15 @@ class GeneratingModel:
             inputs: str or list of str, the texts.
             order: order of the targets: "forward" (default), "backward",
                 "random", or "independent", which predicts each target without
-                the other targets. The order may also be a list with the
-                step of each target, or a function from the number of targets to
-                such a list.
+                the other targets. The order may also be a list with the step of
+                each target, or a function. The function gets the number of
+                targets and returns such a list.
             num_orders: int, number of random orders to average over. Default 1.
             seed: int, seed of random orders. Default 0.
             spans: list of (begin, end), ranges of characters. A token is a
-                target if the token overlaps a range; all other text is given.
-                For a list of texts, a list of spans for each text. None
-                (default): every token is a target.
+                target if the token overlaps a range. All other tokens are
+                context. If `inputs` is a list, `spans` has a list of ranges for
+                each text. None (default): every token is a target.
             batch_size: int, number of rows computed at a time. Default 8.
 
         Returns:
@@ -178,7 +178,7 @@ class GeneratingModel:
 
         Raises:
             ValueError: if the model cannot attend to the text after a blank, or
-                if the only text cannot be filled in.
+                if `inputs` is a str that cannot be filled in.
             NotImplementedError: if the backend is neither TensorFlow nor JAX.
 
         Example:

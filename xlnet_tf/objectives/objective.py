@@ -38,9 +38,9 @@ class Objective:
     the `XLNetPretrainer` that the objective trains. The paths of an objective's
     weights in files thus do not depend on the other objectives. If a pretrainer
     has several objectives, the labels of the first objective define whether a
-    batch is labelled. The losses of all objectives are divided by the sum of
-    the weights of the first objective's predictions. So the further objectives
-    must scale the weights of their own predictions to the same sum.
+    batch is labelled. The losses of all objectives are divided by one number,
+    the sum of the weights of the first objective's predictions. In every other
+    objective the weights of the predictions must have the same sum.
 
     Attributes:
         name: str, name of the objective in `objectives.OBJECTIVES`.

@@ -14,18 +14,19 @@ from xlnet_tf.objectives.objective import needs_positions
 class Permutation(TokenPrediction):
     """Objective: predict each target from all tokens earlier in an order.
 
-    The batch has the factorization order (`factorization_rank` or `perm_mask`),
-    the positions of the targets (`target_positions` or `target_mapping`), and
-    the labels of `TokenPrediction`, which also describes the outputs.
+    The batch has the factorization order (`factorization_rank` or `perm_mask`)
+    and the positions of the targets (`target_positions` or `target_mapping`).
+    For the labels and the outputs see `TokenPrediction`.
 
     `factorization_rank` can express any order. The ranks 0 to T - 1 express the
     order of the text. With these ranks every content row attends to the same
     tokens as with `Causal`, and the content stream computes the same states.
-    The predictions still differ. Here the query row at the target's position
-    predicts the target. With `Causal` the content row before the target
-    predicts the target.
+    The predictions still differ. With `Permutation` the query row at the
+    target's position predicts the target. With `Causal` the content row before
+    the target predicts the target.
 
-    Source: section 2.3 of https://arxiv.org/abs/1906.08237, `two_stream_loss`.
+    Source: section 2.3 of https://arxiv.org/abs/1906.08237, and
+    `two_stream_loss` of the released code.
 
     Example:
 

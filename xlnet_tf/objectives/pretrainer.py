@@ -73,8 +73,9 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         dict: the outputs of the backbone and, if the batch has labels:
             token_loss: float32 [B, P], in nats, and other outputs of the
                 objectives, such as `token_correct` float32 [B, P].
-            loss: float32 [], the weighted mean of the first objective's losses
-                plus the weighted means of the other objectives' losses.
+            loss: float32 [], the sum of all objectives' weighted losses, each
+                times `Objective.weight`. The sum is divided by the sum of the
+                weights of the first objective's predictions.
 
     Raises:
         ValueError: if an objective is unknown, if its weight is out of range,
@@ -133,8 +134,8 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         Only training reads and writes the memory. Validation between two
         batches does not change the memory. Row r of a batch must continue the
         text in row r of the previous batch. Give `fit` a data set in this
-        order, or arrays with `shuffle=False`, because Keras shuffles arrays.
-        All batches need the same number of rows.
+        order. Keras shuffles arrays, so set `shuffle=False` for arrays. All
+        batches need the same number of rows.
 
         Args:
             batch_size: int, number of rows of a batch on one replica.
@@ -233,9 +234,8 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
     def predict_step(self, *arguments):
         """Compute a step of `predict`, without the largest outputs.
 
-        Without targets the step returns `content`. With targets it returns
-        `query` and the outputs that have a value for each target or row. The
-        step never returns memories.
+        The step leaves out the memories and the scalar `loss`. If the outputs
+        have `query`, the step also leaves out `content`.
         """
         outputs = super().predict_step(*arguments)
         if keras.backend.backend() != "jax":

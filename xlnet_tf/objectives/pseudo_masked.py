@@ -30,9 +30,9 @@ class PseudoMasked(TokenPrediction):
 
     The batch has the positions of the targets in `target_positions` [B, P]. At
     these positions `token_ids` int [B, T] contains <mask> ([M]), another token
-    or the true token. `target_blocks` int [B, P] has the step at which each
-    target is predicted: the place of its block in the order of the blocks. The
-    labels are `target_ids` and `target_weights` [B, P].
+    or the true token. The targets form blocks, and each step predicts one
+    block. `target_blocks` int [B, P] has the step that predicts each target.
+    The labels are `target_ids` and `target_weights` [B, P].
 
     For each target, the pseudo token [P] and the true token are appended to the
     row. Both have the target's position. The context is all tokens that are not

@@ -21,7 +21,7 @@ def relative_shift(scores, num_keys):
     Token t is at position M + t of the keys. Its score for key k is thus the
     score for the distance M + t - k, in column T - t + k. In a block of S
     tokens, the score of the block's token s for key k is in column S - s + k.
-    For S = 2 and K = 3:
+    For S = 2 and K = 3, with dots for distances without a key:
 
         ..cde      cde
         .ghi.  =>  ghi
@@ -67,8 +67,8 @@ def relative_shift_transpose(scores):
 def relative_shift_targets(scores, target_positions, num_keys, num_tokens):
     """Re-index scores of target rows from distance to key.
 
-    Each row is shifted by the position of its target: the score of a target at
-    token t for key k is in column T - t + k.
+    Each row is shifted by the position of its target. If the target is token t,
+    the row's score for key k is in column T - t + k.
 
     Args:
         scores: tensor of shape [..., P, R] with R = K + T. If all sizes are

@@ -155,8 +155,8 @@ def attend_heads(weights, largest, value, rules):
 
     Returns:
         (attended values of shape [..., Q, H], factor of shape [..., Q]). The
-        kept weights of a row, times the row's factor, are probabilities. The
-        factor has the type `score_dtype`.
+        product of a row's kept weights and the row's factor is the row's
+        probabilities after dropout. The factor has the type `score_dtype`.
     """
     kept = _kept(weights, rules)
     total = ops.sum(kept, axis=-1)
@@ -179,7 +179,7 @@ def attend_heads(weights, largest, value, rules):
 
 
 def _overflows(dtype):
-    """Whether a sum of values with undivided weights could overflow."""
+    """Whether a sum of values times unnormalized weights could overflow."""
     return dtype == "float16"
 
 
@@ -200,8 +200,8 @@ def attention_gradient(inputs, rules, weights, factor, mean, upstream):
         weights: tensor of shape [..., Q, K], result of `signed_weights`.
         factor: tensor of shape [..., Q], result of `attend_heads`.
         mean: tensor of shape [..., Q], the dot product of `upstream` and the
-            attended values. It equals the mean of the gradients of the row's
-            probabilities, weighted by these probabilities.
+            attended values. This product equals the sum, over all keys, of a
+            probability times the gradient of this probability.
         upstream: float tensor of shape [..., Q, H], the gradient of the
             attended values.
 
@@ -287,9 +287,9 @@ def _backward_product(gradient, rows, distances, by_distance, shifts=None):
         distances: tensor of shape [..., W, H], the second factor. Its first
             axis may have the length 1 although the first axis of `rows` has
             the length B.
-        by_distance: function of (tensor of shape [..., S, K], `shifts`) that
-            returns a tensor of shape [..., S, W]: the transpose of the relative
-            shift.
+        by_distance: function, the transpose of the relative shift. The function
+            maps a tensor of shape [..., S, K] and `shifts` to a tensor of shape
+            [..., S, W].
         shifts: tensor of shape [..., S], the target positions, or None
             (default) for blocks of content rows.
 

@@ -8,12 +8,13 @@ kernel computes the gradient of the queries from the gradient of the scores. No
 two programs add to the same sum, so results do not depend on the programs'
 order.
 
-`plain.py` has the equations. The kernels read the scores by distance from
-memory. The relative shift takes no time, because it is part of the address: a
-row's score for key k is at the address `start + k`.
+`plain.py` has the equations. XLA computes the position scores by distance and
+writes these scores to memory. The kernels read a row's score for key k at the
+address `start + k`. `start` is the address of the row's score for key 0. The
+kernels thus need no separate step for the relative shift.
 
 Shapes: Q rows, K keys, H head dim. A tile has X rows and Y keys. The rows form
-J blocks. The rows of a block have F scores by distance in all.
+J blocks. The F scores by distance of a block's rows are contiguous in memory.
 """
 
 from typing import Any
@@ -88,12 +89,14 @@ class Inputs(NamedTuple):
         key, value: [K, H].
         by_distance: [F], the scores by distance of a block's rows, or [J, F]
             for all blocks.
-        starts: int32 [Q], address of a row's score for key 0 among F scores.
+        starts: int32 [Q], address of a row's score for key 0 within the F
+            scores of the row's block.
         visible: uint32 [K / 32, Q], a bit for each key, 1 = the row may attend
             to the key.
         other: uint32 [K / 32, Q], a bit for each key, 1 = the key is in another
             segment than the row.
-        hashes: uint32 [Q], hashes of the dropout mask's rows.
+        hashes: uint32 [Q], a hash of each row of the dropout mask, see
+            `dropout.hash_rows`.
     """
 
     query: Any
@@ -221,7 +224,10 @@ def key_gradients_kernel(*references, sizes):
 
 
 def _clear(score_gradient, starts, first_key, begin, sizes):
-    """Clear score gradients of tiles before `begin` and of unused distances."""
+    """Clear score gradients before the tile `begin` and at unused distances.
+
+    The rows before the tile `begin` cannot attend to the program's keys.
+    """
     shape = (sizes.tile_rows, sizes.tile_keys)
     zeros = jnp.zeros(shape, score_gradient.dtype)
 
@@ -334,12 +340,12 @@ def _addresses(starts, first_key, sizes):
 
 
 def _load_by_key(scores, block, starts, first_key, sizes):
-    """Load the scores by distance of a tile, [X, Y], key by key.
+    """Load the scores by distance of a tile, [X, Y], in a transposed layout.
 
     In the layout of the query's tiles, Triton gives each thread eight
-    neighbouring scores of a row. The first address may be odd, so the thread
-    would load the eight scores one by one. In the transposed layout,
-    neighbouring threads load neighbouring scores.
+    neighbouring scores of a row. The address of the first score may be odd. The
+    thread would then load the eight scores one by one. In the transposed
+    layout, neighbouring threads load neighbouring scores.
     """
     keys = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
     where = keys[:, None] + starts[None, :]

@@ -1,8 +1,8 @@
-"""Fused attention on a TPU, on Keras' JAX backend or by `jax2tf`.
+"""Fused attention on a TPU, for Keras' JAX and TensorFlow backends.
 
-All tensors of shape [Q, K] stay in the chip's vector memory (VMEM). The forward
-kernel stores nothing for the backward kernel, which recomputes the scores from
-the inputs.
+On TensorFlow, `jax2tf` converts the JAX code. Scores and probabilities exist
+only in the chip's vector memory (VMEM). The forward kernel stores nothing for
+the backward kernel, which recomputes the scores from the inputs.
 
 Rows and keys have the layout of the projections, [B, rows, N * H], so that no
 tensor is transposed or padded.
@@ -118,7 +118,10 @@ def _sizes(query, key, position, rules, interpret):
 
 
 def _where(rules, sizes):
-    """Return a dict of the integer inputs except `codes`: int32 or None."""
+    """Return a dict of the integer inputs other than `codes`.
+
+    Each value is an int32 tensor or None.
+    """
 
     def int32(tensor):
         return None if tensor is None else ops.cast(tensor, "int32")
@@ -175,7 +178,8 @@ def _in_jax(query, vectors, key, value, position, codes, where, sizes):
         vectors: float32 [4, N * H], the biases u, v and b, and the scaled
             difference of the segment encodings.
         key, value: [B, K, N * H].
-        position: [1 or 2, R, N * H], the projected distances from K down.
+        position: [1 or 2, R, N * H], the projected distances, largest distance
+            (K) first.
         codes: int8 [B, Q, K], sums of VISIBLE and OTHER_SEGMENT.
         where: dict of int32 tensors: `target_positions` [B, P], `is_reversed`
             [B] and `seed` [2]. Each tensor may be None.

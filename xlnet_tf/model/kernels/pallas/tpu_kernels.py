@@ -1,8 +1,10 @@
 """Pallas kernels of attention for a TPU, for a pair of heads at a time.
 
-`plain.py` has the equations. `LANES // H` heads share the lanes of a register.
-A mask on the smaller factor of each product separates the heads. 32-bit hashes
-are computed in int32, whose sums and products wrap as in uint32.
+`plain.py` has the equations. `LANES // H` heads share the lanes of a register,
+two heads if H is 64. The kernels compute one head after the other. A mask
+selects the lanes of the head, in the smaller factor of a product or in the
+product itself. 32-bit hashes are computed in int32, whose sums and products
+wrap as in uint32.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances.
@@ -134,7 +136,7 @@ class Block(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Undivided softmax weights of a Block, and tensors for the gradient.
+    """Unnormalized softmax weights of a Block, and tensors for the gradient.
 
     Attributes:
         content_query, position_query: [rows, 128] in the type of the inputs,
@@ -186,7 +188,7 @@ _NUM_INPUTS = len(Inputs._fields)
 def forward_kernel(*refs, sizes):
     """Compute the attended values for a pair of heads of one example.
 
-    If `heads_together` is not 2, a group of this many heads replaces the pair.
+    If H is not 64, a group of `LANES // H` heads replaces the pair.
 
     Args:
         *refs: references to the fields of Inputs, to the output, and to scratch
@@ -502,9 +504,9 @@ def _shift_of_rows(block, shifts_ref, sizes):
 def _shift(rows, amount, limit, to_left):
     """Shift the columns of each row cyclically by the row's own amount.
 
-    The function first shifts by whole registers of 128 columns, once for each
-    bit of the amount whose value is at least 128. A gather then shifts by the
-    remainder.
+    First, a loop over the bits of the amount from 128 up shifts the rows by
+    whole registers of 128 columns. A gather then shifts each row by the
+    remaining 0 to 127 columns.
     """
     count, sign = rows.shape[1] // LANES, 1 if to_left else -1
     registers = [
