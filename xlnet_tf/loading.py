@@ -1,9 +1,9 @@
 """Loading of saved models of any format.
 
-Other modules find models by `open_model`. Its path may be the output of a run,
-a model's directory in any format, or a `.keras` file. The result is a
-StoredModel, which loads the model, the tokenizer and the results of the model's
-run.
+Other modules find models by `open_model`. The argument of `open_model` is the
+path of a run's output, of a model's directory in any format, or of a `.keras`
+file. The result is a StoredModel, which loads the model, the tokenizer and the
+results of the model's run.
 """
 
 import os
@@ -88,8 +88,8 @@ def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
 
     Raises:
         FileNotFoundError: if nothing is at the path.
-        ValueError: if the path has no model of a known format, or a model with
-            several heads.
+        ValueError: if the path has no model of a known format, or if the model
+            has several heads.
 
     Example:
 
@@ -112,7 +112,7 @@ class StoredModel:
 
     Attributes:
         path: path of the model's directory or `.keras` file. If the argument is
-            the output of a run, this is the directory of the run's preset.
+            the output of a run, the attribute is the path of the run's preset.
         run: path of the model's run, or None for a model that is not in the
             output of a run.
     """
@@ -251,12 +251,12 @@ def _no_tokenizer(path):
 
 
 def class_of_directory(path, verify=True):
-    """Find the class of the model in a directory from the stored heads.
+    """Find the class of a directory's model by the heads in the directory.
 
     Args:
         path: path of the directory.
-        verify: bool, whether to verify the files that name the class, by their
-            digests in `SHA256SUMS`. Default True.
+        verify: bool, whether to compare `config.json` and `task.json` with
+            their digests in `SHA256SUMS`. Default True.
 
     Returns:
         A task class. It is XLNetPretrainer for a backbone without a head,

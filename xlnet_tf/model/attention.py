@@ -3,8 +3,8 @@
 The score of row i for key j is the sum of five terms. Four of them are products
 (https://arxiv.org/abs/1901.02860, section 3.3):
 
-- (a) the query of the row and the key;
-- (b) the query of the row and the encoded distance;
+- (a) the row's query and the key;
+- (b) the row's query and the encoded distance;
 - (c) the content bias u and the key;
 - (d) the position bias v and the encoded distance.
 
@@ -46,8 +46,8 @@ from xlnet_tf.weights.lora.layers import AdaptableEinsumDense
 class AttentionContext:
     """Positions, masks and segments, shared by all layers of a forward pass.
 
-    The class is a dataclass and not a tuple, because Keras refuses a tuple of
-    tensors and other values as an argument of a layer.
+    The class is a dataclass and not a tuple. Keras refuses an argument of a
+    layer if the argument is a tuple that mixes tensors with other values.
 
     Attributes:
         distances: EncodedDistances.

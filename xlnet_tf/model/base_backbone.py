@@ -33,13 +33,14 @@ class Backbone(Preset, BaseModel):
         has_query_stream: bool, whether the model has a query stream, with a row
             for each target.
         takes_position_ids: bool, whether the features may contain
-            `position_ids`, so that several tokens may have the same position.
+            `position_ids`. With `position_ids`, several tokens may have the
+            same position.
         kind: str, name of the model in messages.
         attention_kernels: tuple of str, accepted values of `attention_kernel`
             besides "auto".
-        kept_widths: two ints, the numbers of vectors of width `hidden_dim` and
-            of width `intermediate_dim` that a layer keeps per row for the
-            gradient.
+        kept_widths: two ints, (hidden, inner). For the gradient, a layer keeps
+            `hidden` vectors of width `hidden_dim` and `inner` vectors of width
+            `intermediate_dim` for each row.
         config: config of the model, an instance of `config_class`.
         seed: int or None, seed of `seed_generator`.
         rematerialize: bool, whether layers are recomputed for the gradient.

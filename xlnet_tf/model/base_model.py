@@ -75,10 +75,10 @@ class BaseModel(keras.Model):
     def output(self):
         """Symbolic outputs of a call on `input`: KerasTensor, dict or list.
 
-        If another call, for example with targets, returned more tensors than
-        the call on `input`, the output is the list of the other call's tensors.
-        A functional model may contain this model. Keras then reads from this
-        property how many tensors a call of this model returns.
+        Another call, for example with targets, may have returned more tensors
+        than the call on `input`. The output is then the list of the tensors of
+        that call. If a functional model contains this model, Keras reads from
+        the output how many tensors a call of this model returns.
         """
         of_calls = [node.output_tensors for node in self._inbound_nodes]
         most = max(of_calls, key=len, default=[])
@@ -276,9 +276,10 @@ class BaseModel(keras.Model):
         Args:
             filepath, format, verbose, kwargs: see `keras.Model.export`.
             input_signature: features of the exported model. Default: the
-                features of the method `input_signature`, of any B and T. These
-                are int32 `token_ids`, `segment_ids` and `padding_mask`. A task
-                may add other features. Memories are not included.
+                features that the method `input_signature` returns. B and T may
+                have any value. These features are int32 `token_ids`,
+                `segment_ids` and `padding_mask`. A task may add other features.
+                Memories are not included.
         """
         backbone = getattr(self, "backbone", self)
         config = backbone.config

@@ -12,7 +12,8 @@ def compiled(function, model, relaxes=True):
 
     Args:
         function: function whose arguments are nested structures of tensors.
-        model: keras.Model. Each call uses the current values of its variables.
+        model: keras.Model. Each call of the compiled function uses the current
+            values of the model's variables.
         relaxes: bool. If True (default), TensorFlow compiles one function for
             all sizes as soon as the sizes of two calls differ.
 

@@ -46,8 +46,8 @@ def _mixer():
     """Make a function that hashes a uint32 tensor with "lowbias32".
 
     Every bit of the hash depends on all bits of the tensor's element. All calls
-    of the function share its constants, because each TensorFlow operation takes
-    time to trace and to compile.
+    of the function share its constants. In TensorFlow each constant is an
+    operation, which takes time to trace and to compile.
     """
     shift_1, shift_2 = _uint32(16), _uint32(15)
     multiplier_1, multiplier_2 = _uint32(MULTIPLIER_1), _uint32(MULTIPLIER_2)
@@ -72,14 +72,15 @@ def _product(number, factor):
 def fold_in(seed, number):
     """Derive a new seed from a seed and a number.
 
-    The new seed is a hash, so that different chains of numbers give different
-    seeds: folding in 1 and then 2 differs from folding in 2 and then 1, and
-    from folding in 3.
+    The new seed is a hash, so that different sequences of numbers give
+    different seeds. For example, the sequences (1, 2), (2, 1) and (3) give
+    three different seeds.
 
     Args:
         seed: int tensor of shape [..., 2], or None for no dropout.
-        number: int, or int tensor whose shape is broadcast with the axes of
-            `seed` before the last axis. Distinct numbers give distinct seeds.
+        number: int or int tensor. The shape of a tensor is broadcast with the
+            shape of `seed` without its last axis. Distinct numbers give
+            distinct seeds.
 
     Returns:
         uint32 tensor of shape [..., 2], or None if `seed` is None.
@@ -209,7 +210,9 @@ def keep_mask_of_rows(rows, width, rate, mix=None):
 
 
 def least_kept(rate):
-    """Return the smallest 32-bit hash whose element is kept, int.
+    """Return the smallest hash with which dropout keeps an element, int.
+
+    Dropout keeps an element if its 32-bit hash is at least this number.
 
     Args:
         rate: float in [0, 1), the share that is dropped.

@@ -1,4 +1,4 @@
-"""Compilation by XLA of a function's operations except its matrix products.
+"""Compilation of a function by XLA, without the function's matrix products.
 
 On a CPU, XLA multiplies bfloat16 matrices as slowly as float32 matrices.
 TensorFlow's oneDNN is faster, because it uses the processor's instructions for

@@ -224,9 +224,9 @@ def refuse_arguments(names):
         names: iterable of str, names of the arguments of the call.
 
     Raises:
-        TypeError: if an argument has the name of a feature, or the name that
-            Hugging Face or the released code gives to a feature, or the name
-            that Hugging Face gives to an argument.
+        TypeError: if an argument has the name of a feature in this library, in
+            Hugging Face's library or in the released code. Also if an argument
+            has Hugging Face's name of a call argument.
     """
     for name in names:
         if name in _ARGUMENTS_OF_OTHERS:
@@ -320,8 +320,9 @@ def check_values(features, config, of_tasks):
 
     Values are checked only if they are known, as in an eager call. The check
     runs before Keras converts the features to tensors, for two reasons. On JAX
-    the conversion cuts integers to 32 bits. Keras' error messages do not
-    explain features that are lists or have unequal numbers of rows.
+    the conversion cuts integers to 32 bits. If a feature is a list, or if
+    features have unequal numbers of rows, Keras' error message does not explain
+    the problem.
 
     Args:
         features: dict of a model's features, or `token_ids` alone.

@@ -23,8 +23,9 @@ class BertBackbone(Backbone):
     The model is described in https://arxiv.org/abs/1810.04805. If the config
     has `relative_position_buckets`, the model is UniLMv2
     (https://arxiv.org/abs/2002.12804), which adds a relative position bias to
-    the scores. `rematerialize` changes speed and memory, not the results. It is
-    also an attribute of the backbone, and saved files do not contain it.
+    the scores. `rematerialize` changes speed and memory, not the results. This
+    argument is also an attribute of the backbone. Saved files do not contain
+    this attribute.
 
     Args:
         config: BertConfig. Instead of a config, its fields may be given by
@@ -55,8 +56,9 @@ class BertBackbone(Backbone):
             factorization_rank: int32 [B, T], the step at which each token is
                 revealed (-1 for context tokens). This feature is the compact
                 form of `perm_mask`.
-            is_pseudo: bool [B, T], True = a pseudo token, which is visible only
-                to the pseudo tokens of its step, see `masks.pseudo_masks`.
+            is_pseudo: bool [B, T], True = a pseudo token. A pseudo token is
+                visible only to the pseudo tokens with the same
+                `factorization_rank`, see `masks.pseudo_masks`.
             dropout_seed: int32 [2]. Calls with equal seeds draw equal dropout
                 masks.
         training: bool, whether dropout is applied.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class AttentionInputs(NamedTuple):
-    """Float inputs of attention, with gradients.
+    """Float inputs of attention. Every input gets a gradient.
 
     Attributes:
         query: float tensor of shape [B, N, Q, H].
@@ -36,11 +36,11 @@ class AttentionInputs(NamedTuple):
 
 
 class AttentionRules(NamedTuple):
-    """Inputs of attention without gradients, for one forward pass.
+    """Inputs of attention that get no gradient, for one forward pass.
 
-    All layers share these inputs, except `dropout` and `seed`. A kernel may
-    broadcast the tensors to [..., Q, K], or slice them, for the heads that the
-    kernel computes at once.
+    All layers share these inputs, except `dropout` and `seed`. Inside a kernel
+    the tensors may have other shapes. A kernel may add an axis of heads, or
+    slice the axes of examples, rows and keys.
 
     Attributes:
         mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None if
@@ -55,10 +55,10 @@ class AttentionRules(NamedTuple):
             (default) for no dropout.
         streams: "both" (default) for T rows of the content stream and then P
             rows of the query stream, or "query" for the P rows alone.
-        first_half_length: int, length of a prefix whose content rows and
-            targets cannot attend to the tokens after the prefix. The mask hides
-            these tokens from the prefix, so a kernel may ignore the length.
-            Default 0: there is no such prefix.
+        first_half_length: int, length of a prefix of the tokens. Content rows
+            and targets of the prefix cannot attend to the tokens after the
+            prefix. The mask hides these tokens from the prefix, so a kernel may
+            ignore the length. Default 0: there is no such prefix.
         num_tokens: int or scalar tensor, T. The kernel sets this field.
         mask_rows: uint32 tensor of shape [..., Q, 1], the hashes of the dropout
             mask's rows, see `hash_rows`. The kernel sets this field. None

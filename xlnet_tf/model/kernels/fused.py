@@ -75,7 +75,11 @@ def _tensorflow_devices():
 
 
 def _kernel():
-    """Import the kernel's module for the chip in use, or for a test's chip."""
+    """Import the module with the fused kernel of a chip.
+
+    The chip is `INTERPRET` or `COMPILE_FOR`, if a test or a benchmark has set
+    one of them. Otherwise it is the chip that this process computes on.
+    """
     platform = INTERPRET or COMPILE_FOR or _accelerator()
     return importlib.import_module(f"{_PALLAS}.{platform}")
 

@@ -79,7 +79,7 @@ class Part(NamedTuple):
         return cut(position, self.target_distances)
 
     def distance_gradients(self, blocks, position, num_distances):
-        """Compute the part's terms of the projected distances' gradient.
+        """Compute the terms that this part adds to the distances' gradient.
 
         Args:
             blocks, position: float tensors, the gradients of the two results of
@@ -120,8 +120,8 @@ def sum_keys(gradients):
     """Sum the parts' gradients of the keys.
 
     The keys of every part begin with key 0. The function does not pad the
-    shorter gradient, because on a CPU, XLA pads on only one core, and compiles
-    a pad to more code than ten other operations.
+    shorter gradient. On a CPU, XLA would compute the pad on only one core. XLA
+    would also compile the pad to more code than ten other operations.
 
     Args:
         gradients: list of float tensors of shape [B, N, keys of the part, H]. A

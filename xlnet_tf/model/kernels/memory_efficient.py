@@ -222,7 +222,10 @@ def heads_at_a_time(batch_size, num_heads, num_rows, num_keys):
 
 
 def _group_size(query, key):
-    """Compute `heads_at_a_time` of query and key; None for unknown sizes."""
+    """Compute `heads_at_a_time` from the shapes of query and key.
+
+    If a size is unknown, the result is None.
+    """
     batch_size, num_heads, num_rows, _ = sizes_of(query)
     sizes = (batch_size, num_heads, num_rows, sizes_of(key)[2])
     if not all(isinstance(size, int) for size in sizes):
@@ -303,7 +306,7 @@ def _over_groups(step, inputs, rows, rules, group):
     Args:
         step: function of (HeadInputs, list of tensors, AttentionRules) that
             returns a tuple of tensors. The tensors in HeadInputs, in the list
-            and in the tuple have an axis G in place of their first two axes.
+            and in the tuple have the shape [G, ...], for G heads of an example.
         inputs: HeadInputs of all heads. The distances have the shape
             [1 or 2, N, ...].
         rows: list of other tensors of shape [B, N, ...]. `step` gets their

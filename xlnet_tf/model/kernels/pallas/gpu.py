@@ -1,9 +1,12 @@
-"""Fused attention on a GPU, by Triton, without storing the scores by key.
+"""Fused attention on a GPU, by Triton, without storing scores [B, N, Q, K].
 
 For each row the forward kernel keeps one number, the logarithm of the sum of
-the row's weights. The gradient kernels recompute the scores. XLA computes the
-scores by distance as ordinary matrix products. The kernels read these scores at
-addresses that include the relative shift.
+exp(score) over the keys. The gradient kernels recompute the scores.
+
+The "scores by distance" of a row are the products of the row's query (plus the
+position bias) and the projected distances. XLA computes these scores by
+ordinary matrix products. The kernels read the scores from memory. The relative
+shift is a part of each score's address.
 
 Content rows and targets are computed by separate calls, because the positions
 of targets, unlike the positions of content rows, need not be consecutive.
@@ -314,8 +317,9 @@ def _attended(sizes):
         position_query: [N, J, B, S, H], the scaled sum of the query and the
             position bias.
         distances: [N, J, W, H] or [B, N, J, W, H], the projected distances.
-        starts: int32 [B or 1, Q], address of a row's score for key 0 among the
-            scores by distance of the row's block.
+        starts: int32 [B or 1, Q]. The scores by distance of a block are S * W
+            consecutive numbers. `starts` has, for each row, the index of the
+            row's score for key 0 among these numbers.
         visible, other: uint32 [B or 1, K / 32, Q], a bit for each key.
         hashes: uint32 [B or 1, N or 1, Q], hashes of the dropout mask's rows.
 
@@ -465,8 +469,9 @@ class _Specs:
 
     Args:
         sizes: Sizes.
-        computes: str, "rows" if a program computes X rows from all keys, or
-            "keys" if a program computes Y keys from all rows.
+        computes: str, "rows" if a program computes the results of X rows from
+            all keys, or "keys" if a program computes the gradients of Y keys
+            from all rows.
 
     Attributes:
         num_tiles: int, number of tiles of the rows or of the keys.
@@ -533,7 +538,11 @@ class _Specs:
 
 
 def _spec(tensor, *axes):
-    """Make a pl.BlockSpec; all programs share an axis of length 1."""
+    """Make a pl.BlockSpec.
+
+    If an axis of the tensor has the length 1, all programs use the only element
+    of this axis.
+    """
 
     def first(tile, head, example):
         return 0
