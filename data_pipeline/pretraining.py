@@ -52,10 +52,10 @@ class PretrainingData:
 
         (offset(e) + r * steps_per_epoch + s) mod N
 
-    So a row reads consecutive records, and its memory after a step contains the
-    text directly before the row's next record. An epoch skips N mod B records.
-    offset(0) is 0. The offset of a later epoch is drawn from (seed, e), so that
-    different epochs skip different records.
+    So a row reads consecutive records. After a step, the memory of the row
+    contains the text directly before the row's next record. An epoch skips
+    N mod B records. offset(0) is 0. The offset of a later epoch is drawn from
+    (seed, e), so that different epochs skip different records.
     All random draws of an objective, such as orders and targets, depend only on
     (seed, e, index of the record).
 
@@ -222,8 +222,8 @@ class PretrainingData:
 
         1. Read the records of each row for several steps at once. Each parallel
            call reads for one row and opens one file at a time.
-        2. Divide each step into elements of `replica_batch` rows, one element
-           per replica, with one record per row.
+        2. Divide the records of each training step into elements of
+           `replica_batch` records, one element per replica.
         3. Number the elements. An element's number determines its epoch and the
            indices of its records.
         4. Parse the records; draw and select the objective's targets.
@@ -298,14 +298,14 @@ class PretrainingData:
         return self._records.sources(self._positions(step))
 
     def _positions(self, step):
-        """Position in the split of each row's record at a step, int64 [B]."""
+        """Positions of the records that all rows read at a step, int64 [B]."""
         epoch, step = divmod(step, self.steps_per_epoch)
         rows = tf.range(self.batch_size, dtype=tf.int64)
         first = self._first_position(tf.constant(epoch, tf.int64), rows)
         return first.numpy() + step
 
     def explain_data_loss(self, step: int = 0) -> None:
-        """Raise an error that names a damaged record, after a `DataLossError`.
+        """Look for a damaged record after a `DataLossError`.
 
         Args:
             step: int, the approximate step of the error. The shards of this
@@ -395,7 +395,7 @@ class PretrainingData:
             epoch: tensor, the epoch of the step.
             index: int64 tensor, index of each record in the split.
             is_continuation: bool tensor, True for a record that continues the
-                text of the row's record of the previous step.
+                text of the record that the same row read one step before.
         """
         epoch = step // self.steps_per_epoch
         begin = self._first_position(epoch, row)

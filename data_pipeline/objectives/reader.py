@@ -1,7 +1,7 @@
 """Base class of readers, which make the features of an objective.
 
 A record stores the true tokens and the target positions that were drawn when
-the record was built. An objective with other targets draws new positions.
+the record was built. A reader uses these positions or chooses other targets.
 
 Shapes: B batch, T tokens of the sequence, P targets.
 """
@@ -58,9 +58,8 @@ class ObjectiveReader:
     def first_half_length(self, manifest):
         """Length of the prefix that cannot attend to tokens after the prefix.
 
-        In a backbone with the input `factorization_rank`, this limit on
-        attention holds for the content stream of the prefix and for targets in
-        the prefix.
+        In a backbone that reads `factorization_rank`, the limit holds for both
+        streams.
 
         Args:
             manifest: Manifest.
@@ -73,9 +72,9 @@ class ObjectiveReader:
     def features(self, records, manifest, draw, literal=False):
         """Make the objective's own features of a batch.
 
-        The method is called in a graph of `tf.data`. A returned feature with
-        the name of a common feature, such as `token_ids`, replaces the common
-        feature.
+        The method is called in a graph of `tf.data`. The batch also has the
+        features that all objectives share, such as `token_ids`. A returned
+        feature with the same name replaces the shared feature.
 
         Args:
             records: dict from `data_pipeline.records.reading.parse_records`.

@@ -57,13 +57,13 @@ class Parts(typing.NamedTuple):
     lasts: dict
 
     def find(self, number, seed):
-        """Find the split and the part of a document: split and part number."""
+        """Find the split and the part number of a document: (str, int)."""
         split = held_out.split_of(number, self.threshold, seed)
         return split, int(np.searchsorted(self.lasts[split], number))
 
 
 class _Measured(typing.NamedTuple):
-    """Stand-in for a Document that has only the length of the text.
+    """Stand-in for a Document, with the text's length instead of the text.
 
     `text` is a range of ints as long as the document's text. `number` is the
     index of the document in the whole text.
@@ -82,8 +82,8 @@ class Builder:
         options: sequence of str, further options of Beam's PipelineOptions.
 
     Raises:
-        RuntimeError: Beam is not installed. A call of the builder also raises
-            RuntimeError if the pipeline fails.
+        RuntimeError: Beam is not installed. If the pipeline fails, a call of
+            the builder raises ValueError, MemoryError or RuntimeError.
     """
 
     def __init__(self, runner="DirectRunner", options=()):
@@ -226,7 +226,7 @@ def _build(grouped, work):
 
 
 def _finished_parts(directory, corpus):
-    """Load the parts that workers built; make a ReadLog of saved counts."""
+    """Load the parts that workers built, and the counts of `_plan_parts`."""
     counts = files.read_json_object(os.path.join(directory, _COUNTS))
     built = [
         load_part(directory, split, number)

@@ -1,15 +1,15 @@
 """Build of a set of records from text.
 
-The unit of work is a part: about four million characters of text, with their
-own shards. If the setting `shard_size` is given, the last step joins shards up
-to this size.
+The unit of work is a part, a section of about four million characters of text.
+Each part has its own shards. If the setting `shard_size` is given, the last
+step joins shards up to this size.
 All random draws of a part depend only on the seed, the split and the number of
 the part. So the bytes of the output do not depend on the number of processes.
 
 The directory of a set is in one of three states:
 
-- Complete: it has a manifest. A build with the same plan (text, tokenizer and
-  settings, see `plan`) returns this set.
+- Complete: it has a manifest. A build without `overwrite` and with the same
+  plan (text, tokenizer and settings, see `plan`) returns this set.
 - Begun: its temporary directory has finished parts and their plan. A build with
   the same plan continues from these parts.
 - Neither of these: a new build begins.
@@ -63,7 +63,8 @@ def build_records(
     """Build a set of records from text.
 
     If a build was interrupted, the same call continues from its finished parts.
-    If the set is complete, the same call only returns the manifest.
+    If the set is complete, the same call without `overwrite` only returns the
+    manifest.
 
     Args:
         text: str or path of a text file, a glob, a list of these, or a Corpus.
@@ -73,9 +74,9 @@ def build_records(
         output: path of the directory for the set.
         settings: RecordSettings, or None for the defaults.
         processes: int, number of processes. The output does not depend on it.
-        overwrite: bool, whether to replace a complete set, an interrupted build
-            with another text, tokenizer or settings, and other files that are
-            named like files of a set. Default False.
+        overwrite: bool, whether to replace a complete set, and other files that
+            are named like files of a set. Finished parts of an interrupted
+            build with another plan are then removed. Default False.
         progress: function of a number of bytes, or None. Each call passes the
             number of bytes of text finished since the last call. Text is
             finished when its records are written, or when the text was compared

@@ -22,9 +22,8 @@ _MOST_CHARACTERS_OF_A_TOKEN = 8
 def piece_characters(documents, settings):
     """Compute the size of the pieces into which a short text is cut.
 
-    A short text with few documents must be cut into pieces. If whole documents
-    were held out, their share of the text could be several times the requested
-    fraction.
+    A short text with few documents is cut into pieces. Otherwise the held-out
+    documents could be several times the requested fraction of the text.
 
     Args:
         documents: function that returns an iterator over all documents.

@@ -1,10 +1,10 @@
 """Manifest of a set of records, and checks of the shards.
 
-The manifest stores the settings and features of the records. For every shard it
-stores the size and the checksums of the first and the last record. So a
-missing, truncated or exchanged shard is detected before training begins, and
-without reading whole shards. The file `SHA256SUMS` beside the manifest stores
-the SHA-256 of the manifest.
+The manifest stores the settings and features of the records. For every shard,
+the manifest stores the size of the file, and the checksums of the first and the
+last record. So a missing, truncated or exchanged shard is detected before
+training begins, and without reading whole shards. The file `SHA256SUMS` beside
+the manifest stores the SHA-256 of the manifest.
 """
 
 import concurrent.futures
@@ -291,9 +291,9 @@ def verify_records(directory, split=None, likely=None):
             compare the SHA-256 of shards.
 
     Returns:
-        list of BadRecord in order, empty if no record is damaged. A shard that
-        is another file than was built, damaged or not, has one BadRecord, whose
-        `record` is None.
+        list of BadRecord in order, empty if no damage is found. An exchanged
+        shard has a single BadRecord, whose `record` is None. The same holds for
+        a shard that lost records before its last record.
 
     Raises:
         FileNotFoundError: the manifest or a shard is missing.

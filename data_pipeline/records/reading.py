@@ -26,7 +26,7 @@ _SERVICE_SECONDS = 10
 
 
 class ReadableRecords:
-    """Records of several shards, except skipped records, found by position.
+    """Reader that finds the records of several shards by position.
 
     Positions count the records that are not skipped. Position `num_records` is
     the first record again, so that a range near the end continues at the
@@ -165,9 +165,9 @@ def _good_ranges(directory, shards, skipped):
     """List the ranges of records between the skipped records.
 
     Returns:
-        list of tuple: the file, the number of the first record in the file, the
-        index of this record in the split, and the number of records. Each part
-        of the text begins a new range.
+        list of tuple, one per range: the file, the range's first record (its
+        number in the file, then its index in the split), and the number of
+        records in the range. Each part of the text begins a new range.
     """
     skipped_in = {
         file: [bad.record for bad in bads]
@@ -356,11 +356,11 @@ def check_service(address):
 def on_service(dataset, address):
     """Let a worker of a tf.data service read a dataset.
 
-    The service assigns each element at the start of a pipeline to one worker.
-    Here the pipeline starts with a single element, so one worker reads the
-    whole dataset in order. If several processes read different rows of the
-    batches, each process has its own dataset, and different workers of the
-    service may read these datasets.
+    The service assigns each element of a pipeline's source dataset to one
+    worker. Here the source dataset has a single element, so one worker reads
+    the whole dataset in order. If several processes read different rows of the
+    batches, each process has its own dataset. Different workers of the service
+    may read these datasets.
     """
     source = tf.data.Dataset.from_tensors(0)
     return source.flat_map(without_autograph(lambda _: dataset)).apply(

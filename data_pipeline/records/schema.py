@@ -1,6 +1,6 @@
 """Names, shapes and dtypes of the features of records and batches.
 
-The writer (`data_pipeline.records.writer`) and the reader
+The build of records (`data_pipeline.records.build`) and the reader
 (`data_pipeline.pretraining`) share these tables. This module does not import
 TensorFlow.
 
@@ -194,7 +194,7 @@ class RecordSettings(Settings):
     """Settings of a set of records.
 
     The method `resolved` replaces None by a default, which depends on other
-    settings. Only `shard_size` may stay None, which joins no shards.
+    settings. Only `shard_size` may stay None. Then no shards are joined.
     """
 
     sequence_length: int = setting(512, "tokens of a record", POSITIVE)

@@ -1,10 +1,10 @@
 """Cutting of documents into sequences [reused half | A sep B sep cls].
 
 All documents form one stream of tokens. A sequence has `reuse_length` reused
-tokens and two segments of text, A and B. Each sequence starts `reuse_length`
-tokens after the previous sequence, for any lengths of A and B. A memory of the
-first `reuse_length` tokens of a sequence therefore contains the tokens directly
-before the next sequence.
+tokens and two segments of text, A and B. If `reuse_length` is above 0, each
+sequence starts `reuse_length` tokens after the previous sequence, for any
+lengths of A and B. A memory of the first `reuse_length` tokens of a sequence
+therefore contains the tokens directly before the next sequence.
 
 Shapes: N tokens of the stream, S sequences, T tokens of a sequence.
 """
@@ -101,9 +101,10 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
 
     A begins after the reused tokens and ends at the end of a sentence. With
     probability 1/2, B follows A (`is_next` 1). Otherwise B is a random piece of
-    the stream that begins and ends with whole sentences (`is_next` 0). The
-    longer of A and B is truncated at its right end until both fit. A random B
-    may begin inside a sentence that has more tokens than fit into the sequence.
+    the stream that begins and ends with whole sentences (`is_next` 0). One
+    exception: a random B may begin inside a sentence that is longer than A and
+    B together may be. The longer of A and B is truncated at its right end until
+    both fit.
 
     With `reuse_length` 0 the next sequence begins after A, or after B if B
     follows A.

@@ -46,17 +46,17 @@ def sample_targets(
     long as the span. The span begins with the first word at or after a random
     offset in the context.
 
-    "words" selects n whole words, as the release intended. Special tokens,
-    <unk> and words that the edge of the half may have cut are not selected. One
-    exception: a word that was cut when A or B was truncated counts as whole.
-    The goal of a half is its share of `num_predict`. If the spans do not reach
-    the goal, further whole words are added until no word fits.
-    "single_words" is like "words" with n = 1.
+    With `spans` "words", a span has n whole words, as the release intended.
+    Special tokens, <unk> and words that the edge of the half may have cut are
+    not selected. One exception: a word that was cut when A or B was truncated
+    counts as whole. The goal of a half is its share of `num_predict`. If the
+    spans do not reach the goal, further whole words are added until no word
+    fits. "single_words" is like "words" with n = 1.
 
-    "subwords" selects n tokens. The released code does this, because its search
-    for a word's end always tests the first token of the span. If the spans do
-    not reach the goal, random single tokens are added. <sep> and <cls> can be
-    selected; the reader of the records drops these targets.
+    With "subwords", a span has n tokens, as in the released code. There, the
+    search for the end of a word always tests the first token of the span. If
+    the spans do not reach the goal, random single tokens are added. <sep> and
+    <cls> can be selected; the reader of the records drops these targets.
 
     Args:
         token_ids: int array [S, T].
@@ -208,8 +208,9 @@ def sample_spans(
     """Sample spans of whole words, in reading order, in all rows at once.
 
     The context of a span of n words has n * m * `tokens_per_target` tokens.
-    Here m is the mean number of tokens of the row's words. So the contexts of
-    all spans together reach the end of the half, even if words are long.
+    Here m is the mean number of tokens of the row's words. The factor m spreads
+    the spans over the whole half. Without m, long words would fill the goal
+    before the end of the half.
 
     Args:
         words: Words.

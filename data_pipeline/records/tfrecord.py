@@ -31,7 +31,10 @@ OTHER_FILE = "another file than was built"
 
 
 class BadRecord(typing.NamedTuple):
-    """Damaged record, or (`record` is None) another file than was built."""
+    """Damaged record, or a shard that is another file than was built.
+
+    For such a shard, `record` is None.
+    """
 
     file: str
     record: int | None
@@ -48,7 +51,7 @@ class BadRecord(typing.NamedTuple):
 
 
 def example_template(features):
-    """Serialize a tf.train.Example with zeros as values of fixed length.
+    """Serialize a tf.train.Example whose values are zero bytes.
 
     Keys are sorted, as in `SerializeToString(deterministic=True)`.
 

@@ -60,7 +60,7 @@ class RecordSetWriter:
     system releases the lock when the process ends.
 
     Args:
-        directory: path. In a bucket, which has no locks, a warning is printed.
+        directory: path. For a bucket, a warning says that nothing is locked.
         model_proto: bytes, the SentencePiece model of the tokenizer.
         overwrite: bool, whether to replace a complete set and other files that
             are named like files of a set. Files are replaced in the last step.
@@ -135,8 +135,9 @@ class RecordSetWriter:
     def _place(self):
         """Move the files of a complete set to their final names.
 
-        The manifest is moved last. If a writer is stopped during the moves, its
-        list of names stays, and the next writer moves the remaining files.
+        The manifest is moved last. `finish` saves the names in `placing.json`.
+        If a writer is stopped during the moves, this file stays, and the next
+        writer moves the remaining files.
         """
         try:
             names = read_json_object(self.building / _PLACING)

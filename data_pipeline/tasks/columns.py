@@ -1,8 +1,9 @@
 """Assignment of the columns of a table to the roles of a task.
 
 A role, such as "text" or "label", is the use of a column in the task. The user
-gives the column of a role, or a column has a usual name of the role. Without
-such a column, the column of the role is guessed if only one column fits.
+may give the column of a role. Otherwise, the column with a usual name of the
+role is used, such as "sentence" for the role "text". If no column has a usual
+name and only one column fits the role, this column is guessed.
 """
 
 import itertools
@@ -41,9 +42,9 @@ def parse_columns(task, columns):
         task: TaskSpec.
         columns: str such as "text=review,label=stars", a dict of role to column
             name, or None. A number is the index of a column, from 0.
-            `title+body` joins the texts of two columns. Only a comma with a
-            role and "=" after it ends a column. So column names may contain ","
-            and "=".
+            `title+body` joins the texts of two columns. A comma ends a column
+            only if a role and "=" follow the comma. So column names may contain
+            "," and "=".
 
     Returns:
         dict of role to column, str.
@@ -72,15 +73,16 @@ def parse_columns(task, columns):
 
 
 class Columns:
-    """Reader of a table: from each row, the values for the roles of a task.
+    """Reader that finds the values of a task's roles in each row of a table.
 
     The first row is a header if it contains a column name that is usual for the
     task or given by the user, or if its cells are the numbers 0, 1, 2 and so
-    on. A number that the user gives does not count as a name, because a label
-    in the first row may be the same number. If the user gives all columns by
-    number, a header must have a usual name in each of these columns, because a
-    text or a label may be equal to one usual name. Without a header, indices
-    select the columns.
+    on. A number given by the user is not such a name. A label in the first row
+    may be the same number.
+
+    If the user gives all columns by number, a header must have a usual name in
+    each of these columns. A single text or label may happen to be equal to a
+    usual name. Without a header, indices select the columns.
 
     Args:
         table: Table.
@@ -268,7 +270,7 @@ class Columns:
         )
 
     def _key(self, role):
-        """Find a role's columns: a tuple of keys of table rows, or None."""
+        """Find the keys of a role's columns in a row: a tuple, or None."""
         candidates = self._task.columns[role]
         if role in self._given:
             names = self._folded if self._has_header else ()
@@ -493,9 +495,10 @@ def has_columns(table, task, columns):
     Args:
         table: Table.
         task: TaskSpec.
-        columns: dict from `parse_columns`, columns of the earlier table. If
-            these columns are numbers, the result is False for a table whose
-            columns have usual names.
+        columns: dict from `parse_columns`, columns of the earlier table. An
+            index that is no column name fits only a table whose rows are lists.
+            In addition, at least one required role must lack a column with a
+            usual name.
 
     Returns:
         bool.
