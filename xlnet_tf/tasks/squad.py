@@ -115,16 +115,15 @@ def scores_2(examples, texts, null_odds, threshold=0.0):
         null_odds: dict from the id of each question to the logit of "no
             answer".
         threshold: float. A question has no answer if its `null_odds` are
-            above the threshold. `best_exact` and `best_f1` ignore the
-            threshold. Default 0, even odds.
+            above the threshold. Default 0, even odds.
 
     Returns:
-        dict of float, in percent. `exact` and `f1` are for all questions. Names
-        with the prefix `HasAns_` are for questions with an answer, and names
-        with `NoAns_` for questions without an answer. `best_exact` and
-        `best_f1` are the highest values, reached at the thresholds
-        `best_exact_threshold` and `best_f1_threshold`. `..._total` are counts,
-        and `pr_..._ap` are average precisions.
+        dict of float; the metrics are in percent. `exact` and `f1` are for all
+        questions. Names with the prefix `HasAns_` are for questions with an
+        answer, and names with `NoAns_` for questions without an answer.
+        `best_exact` and `best_f1` are the highest values over all thresholds,
+        reached at `best_exact_threshold` and `best_f1_threshold`. `..._total`
+        are counts, and `pr_..._ap` are average precisions.
 
     Raises:
         ValueError: if a question is missing in `texts` or `null_odds`.

@@ -55,22 +55,23 @@ class Task(Preset, BaseModel):
         preprocessor_cls: class of the preprocessor that `from_preset` loads, or
             None.
         new_head_arguments: names of constructor arguments that change the
-            head's shapes. If a value differs from the saved head's value,
-            `from_preset` makes a new head and does not load the saved head.
+            head's shapes. If such an argument of `from_preset` differs from the
+            saved head's value, the task gets a new head. With the argument
+            `head`, `from_preset` raises ValueError instead.
         head_has_dropout: bool, whether the constructor has an argument
-            `dropout` for the head. If so, the override `dropout` of
-            `from_preset` sets the rates of the backbone and of the head.
+            `dropout` for the head. If so, `from_preset(path, dropout=...)` sets
+            the dropout rates of the backbone and of the head.
         head_sources: names of other classes of tasks whose saved heads fit
             this task.
         reads_query: bool, whether the task uses the query stream. If not, the
             mask embedding is unused, and so not a trainable variable.
         segment_length: int, number of tokens computed at a time. None: all
             tokens of the sequence.
-        takes_class_weight: bool, whether each row has one class, so that `fit`
-            accepts `class_weight`.
-        weighs_metrics: bool, whether the sample weights apply to the `metrics`
-            of `compile` as to its `weighted_metrics`. In such a task, a weight
-            of 0 marks a missing label.
+        takes_class_weight: bool, whether `fit` accepts `class_weight`, which
+            needs one class for each row.
+        weighs_metrics: bool. If True, `compile` treats `metrics` as
+            `weighted_metrics`, which Keras weights by `sample_weight`. In such
+            a task, a weight of 0 marks a missing label.
         preprocessor: Preprocessor or None; can be set at any time. The setter
             raises ValueError if the tokenizer has more pieces than the model
             has tokens, or if the preprocessor's `layout` differs from the
@@ -439,8 +440,9 @@ class Task(Preset, BaseModel):
             data: tf.data.Dataset; only its `element_spec` is read.
 
         Returns:
-            tuple, the arguments of `fit_input.check_labels` that follow `data`;
-            None if labels are not checked.
+            tuple, the arguments `least`, `most`, `words` and optionally
+            `any_shape` of `fit_input.check_labels`; None if labels are not
+            checked.
         """
 
     def default_loss(self):

@@ -3,8 +3,8 @@
 A checkpoint consists of these files:
 
 - `ckpt-STEP.index` and `ckpt-STEP.data-*`, TensorFlow's files of the weights,
-  the optimizer and the step. The number of the step determines the order of the
-  data and the random numbers.
+  the optimizer and the step. The number of the step determines the random
+  numbers and the order of the data.
 - `memory-STEP-rows-*.npz`, the memory of earlier segments, see `MemoryRows`.
 - `ckpt-STEP.sha256`, the SHA-256 digests of the checkpoint's other files. This
   file is written last.
@@ -96,9 +96,9 @@ class Checkpoints:
 
     Args:
         directory: path from which all workers restore.
-        run: loop.Run. The chief writes to the directory. Saving reads
-            variables, which all workers must do together. For this reason the
-            other workers also save, but to a temporary directory.
+        run: loop.Run. The chief writes to the directory. To save, all workers
+            must read the variables together. For this reason the other workers
+            also save, but to a temporary directory.
         model, optimizer: objects whose variables the checkpoints contain.
         memory: StatefulMemory or None.
 
@@ -276,10 +276,10 @@ def has_steps(directory):
 
 
 def steps_of(directory):
-    """List, in order, the steps whose checkpoints were once complete.
+    """List, in order, the steps whose checkpoints were complete at some time.
 
-    A checkpoint counts as once complete if it has an index or digests, or if
-    the file `checkpoint` lists its step.
+    A checkpoint was complete if its index or its digests exist, or if the file
+    `checkpoint` lists its step. Files of such a checkpoint may be missing now.
     """
     directory = as_path(directory)
     complete = {
@@ -312,8 +312,7 @@ def _part(name):
     """Parse the name of a checkpoint's file; return (part, step).
 
     The part is the kind of the file: `_DIGESTS`, `_INDEX`, `_DATA` or
-    `_MEMORY`. The result is None if the whole name does not match the form of a
-    checkpoint file's name.
+    `_MEMORY`. The result is None for the name of any other file.
     """
     for part, pattern in _PARTS.items():
         if match := pattern.fullmatch(name):

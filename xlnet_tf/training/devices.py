@@ -47,10 +47,11 @@ def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
     """Make a tf.distribute.Strategy from its name.
 
     Args:
-        name: str. "auto" means a TPU if `tpu` or TPU_NAME is set, several
-            workers if TF_CONFIG lists them, all GPUs if there are several, and
-            otherwise one device. "mirrored" without a GPU uses the logical CPU
-            devices, and warns if there is only one CPU device.
+        name: str. "auto" selects the first strategy that applies: "tpu" if
+            `tpu` or TPU_NAME is set, "multi_worker" if TF_CONFIG lists several
+            processes, "mirrored" if there are several GPUs, or "one_device".
+            "mirrored" without a GPU uses the logical CPU devices, and warns if
+            there is only one CPU device.
         tpu: str, name or `grpc://` address of a TPU, or "local" on a TPU VM.
             Default None.
         worker_timeout: float, seconds that workers wait for each other. If
@@ -159,10 +160,10 @@ def distribute_rows(strategy, rows_of_worker):
             replica.
 
     Returns:
-        distributed data set. For a single CPU it is the data set that
-        `rows_of_worker` returns, because batches need no prefetch to another
-        device. Prefetching would use tf.data's autotuning, which may delay the
-        end of an iterator, see `data_pipeline.dataset_options`.
+        distributed data set. For a single CPU, the result is the data set that
+        `rows_of_worker` returns. A CPU needs no prefetch to another device.
+        Prefetching would use tf.data's autotuning, which may delay the end of
+        an iterator, see `data_pipeline.dataset_options`.
     """
     if is_one_cpu(strategy):
         return rows_of_worker(tf.distribute.InputContext())
@@ -220,9 +221,9 @@ def checkpoint_options(strategy):
     """Make options with which this process reads and writes checkpoint files.
 
     The result is a tf.train.CheckpointOptions. Without these options the hosts
-    of a TPU would read and write the files, although a host may lack the path
-    of the files. With several workers the options are the defaults, because
-    each worker uses the files of its own host.
+    of a TPU would read and write the files. A host may lack the path of the
+    files. With several workers the options are TensorFlow's defaults. Each
+    worker then uses the files of its own host.
     """
     if has_peers(strategy):
         return tf.train.CheckpointOptions()
@@ -503,8 +504,9 @@ def deadline(seconds, message):
     Some calls hold Python's lock while they wait, so that neither a thread nor
     a signal handler can run. For this reason a small second process prints the
     message. After that `faulthandler`, which needs no lock, ends this process.
-    Within the context, Ctrl-C ends this process at once. SIGTERM is handled at
-    the end of the context, because TensorFlow's handler would lose the signal.
+    Within the context, Ctrl-C ends this process at once. SIGTERM is blocked. At
+    the end of the context, the handler from before the context gets the signal.
+    TensorFlow's handler would lose the signal.
 
     Args:
         seconds: float, the time limit.

@@ -74,8 +74,8 @@ def claimed(directory):
     gives a warning instead.
 
     Args:
-        directory: path of the run. A missing directory is created. In the end
-            it is removed again if nothing was written to it.
+        directory: path of the run. The context creates a missing directory. At
+            its end, the context removes this new directory if it is empty.
 
     Raises:
         RuntimeError: if another program has locked the directory.
@@ -164,7 +164,10 @@ def claim_identity(run, identity, kind):
 
 
 def _check_workers_agree(run, identity):
-    """Refuse workers whose runs differ; they would wait for one another."""
+    """Refuse workers whose runs differ.
+
+    Workers with different runs would wait for one another.
+    """
     values = {**identity, **identity["training"]}
     del values["training"]
     values["output"] = str(run.output)
@@ -190,10 +193,11 @@ class Kind(typing.NamedTuple):
         result_file: str, file name of a finished run's results.
         fixed_settings: tuple of str, names of the settings that a resumed run
             may not change.
-        differences: dict from the name of an entry of the identity to a text
-            about a difference in this entry. If the entry is a value, the error
-            message contains the text. If the entry is a dict, the message has
-            the text after the name of each value that differs.
+        differences: dict from the name of an entry to a text for error
+            messages. The entries are in the argument `identity` of
+            `claim_identity`. If a value differs, the message contains the text
+            of this entry. If a value in a dict differs, the message contains
+            the value's name and then the text of the dict's entry.
         checked_files: tuple of str, names of additional files whose digests are
             verified before a run is resumed.
     """

@@ -72,9 +72,9 @@ class Evaluator:
 
         Returns:
             dict of str to float: the metrics of the main split, then the
-            metrics of every other split. The names of the other splits' metrics
-            end in "_" and the name of the split. The result is None if the
-            evaluation was stopped.
+            metrics of every other split. The metric names of the other
+            splits have the suffix `_NAME`, where NAME is the split's name. The
+            result is None if the evaluation was stopped.
         """
         scalars = {}
         for name, (examples, _, _) in self._splits.items():
@@ -201,9 +201,9 @@ def evaluate_task(
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the task is unknown or of another kind than the model's
-            tasks, if examples have no labels, or if the model lacks classes of
-            the examples.
+        ValueError: if the task is unknown or does not fit the model's class, if
+            examples have no labels, or if an example has a class that the model
+            does not have.
     """
     spec = find_task(task)
     _check_kind(model, spec)

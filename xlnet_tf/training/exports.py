@@ -79,10 +79,10 @@ def _remove_unfinished(file):
 def keep_newest(exports, step, count, file):
     """Remove the oldest exports of a run; leave all other directories.
 
-    The function also removes the exports of steps after `step`. A run that
-    resumed from an earlier checkpoint makes these exports again. Until then a
-    server would use the old exports, because a server uses the export with the
-    largest step.
+    The function also removes the exports of steps after `step`. Otherwise a
+    server would use these old exports, because a server uses the export with
+    the largest step. A run that resumed from an earlier checkpoint makes these
+    exports again.
 
     Args:
         exports: path of the directory with an export for each step.

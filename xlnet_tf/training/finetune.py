@@ -76,8 +76,8 @@ def finetune(settings, backend, data, begun=None):
     """Fine-tune a preset on a task, or resume the run in `settings.output`.
 
     Args:
-        settings: FinetuningSettings with `preset` and `output`. The run calls
-            the method `resolve`.
+        settings: FinetuningSettings with `preset` and `output`. The run
+            computes the numbers of steps that are not given.
         backend: TensorFlow or Jax, which computes the steps.
         data: TaskData of `data_pipeline.tasks`.
         begun: see `loop.Run`.
@@ -170,7 +170,7 @@ class TaskRun(typing.NamedTuple):
 
 
 def prepare(run, data):
-    """Encode the training examples; compute the numbers of steps and warm-up.
+    """Encode the training examples, and complete the settings of the run.
 
     Args:
         run: loop.Run.

@@ -46,10 +46,13 @@ def objective_of_preset(preset):
 
 
 def values_of_another(preset):
-    """Make the config fields with which a causal preset is bidirectional.
+    """Make the config fields that change a causal model to a bidirectional one.
 
     Args:
         preset: str or path, or None.
+
+    Returns:
+        dict of config fields. It is empty if the preset is not causal.
     """
     if objective_of_preset(preset) != "causal":
         return {}

@@ -3,7 +3,7 @@
 Data, files and the loop are the same as on TensorFlow. Each device computes its
 rows of the batch with the same seeds as a replica of a TensorFlow strategy.
 Gradients are summed over the devices, so that all devices make the same update.
-Each call of an attention kernel computes the rows of one device.
+Each device calls the attention kernels on its own rows.
 
 Shapes: B rows of the whole batch.
 """
@@ -299,8 +299,8 @@ class Devices:
             function: function of pytrees of arrays.
             inputs, outputs: tuples with an entry for each argument (`inputs`)
                 and for each result (`outputs`). An entry is a PartitionSpec or
-                a pytree of PartitionSpec. It describes how arrays are divided
-                among the devices.
+                a pytree of PartitionSpec. A PartitionSpec describes how an
+                array is divided among the devices.
         """
         return jax.shard_map(
             function,
@@ -322,8 +322,9 @@ class Devices:
     def spec_of(self, array):
         """Return how a weight's moments and gradient are divided.
 
-        The first axis whose length is a multiple of the number of devices is
-        divided. The moments of a weight without such an axis are not divided.
+        With `divides_moments`, moments and gradient are divided along the first
+        axis whose length is a multiple of the number of devices. Without
+        `divides_moments`, or without such an axis, the arrays are not divided.
 
         Args:
             array: array or variable with the shape of the weight.
@@ -552,7 +553,7 @@ class MeanLoss:
 
 
 def _with_memory(features, memory, devices):
-    """Divide features among devices, and add the memory of their rows."""
+    """Add the memory to features, and divide both among the devices."""
     if memory is not None:
         features = memory.read(features)
     return devices.divided(dict(features))
@@ -572,8 +573,8 @@ def untrained(model):
     """List those weights of a model that no training step updates.
 
     These weights are arguments of the step. Otherwise they would be constants
-    of the compiled program. In a model with adapters, almost all weights are
-    such weights.
+    of the compiled program. In a model with adapters, the list contains almost
+    all weights.
     """
     trained = {id(x) for x in model.trainable_variables}
     return [x for x in model.weights if id(x) not in trained]
@@ -759,8 +760,9 @@ def _if(condition, these, others):
 def _either(condition, this, other, *arrays):
     """Compute `this(*arrays)` if a condition holds, else `other(*arrays)`.
 
-    On a CPU, XLA computes one of them and updates arrays in place. A TPU would
-    then move more bytes than for computing both and selecting.
+    On a CPU, XLA computes only one of the functions and updates arrays in
+    place. On other devices, both functions are computed, and one result is
+    selected. On a TPU, computing only one function would move more bytes.
     """
     return jax.lax.platform_dependent(
         *arrays,

@@ -126,9 +126,10 @@ def distributed(batches, settings, strategy):
 
     Args:
         batches: function of the ints `first_row`, `num_rows` and
-            `replica_batch`. It returns one worker's tf.data.Dataset: the rows
-            `first_row` to `first_row + num_rows - 1` of every global batch, in
-            batches of `replica_batch` rows, one for each replica.
+            `replica_batch`. It returns one worker's tf.data.Dataset with the
+            rows `first_row` to `first_row + num_rows - 1` of every global
+            batch. Each batch of the data set is for one replica and has
+            `replica_batch` rows.
         settings: PretrainingSettings.
         strategy: tf.distribute.Strategy.
 
@@ -363,9 +364,9 @@ class Steps:
         Returns:
             ((gradients, metrics, weight), state). The gradients are a list of
             float32 tensors, and the metrics are a dict of float32 scalars. The
-            weight is the scalar by which both must be divided. The state is the
-            memory after this batch, for `StatefulMemory.write`. It is empty
-            without memory.
+            gradients and metrics must be divided by the weight, a scalar. The
+            state is the memory after this batch, for `StatefulMemory.write`. It
+            is empty without memory.
         """
         if self._memory is not None:
             features = self._memory.read(features)
