@@ -72,11 +72,12 @@ def check_known(kind, examples, labels):
 
 
 def unlabelled_marks(labels, known):
-    """Find the labels that mark a missing label, such as "-1", "-" and "nan".
+    """Find the labels that mean "no label", such as "-1", "-" and "nan".
 
-    A known class is never such a mark. Without known classes, "-1" is a class
-    if another label is a negative number, or if all other labels are 0 or 1, as
-    in sentiment analysis. "-" is a class if "+" is also a label.
+    A known class never means "no label". If no classes are known, "-1" is a
+    class in two cases: another label is a negative number, or the only labels
+    outside of `NO_LABELS` are 0, 1 or +1. "-" is a class if "+" is a label,
+    too.
 
     Args:
         labels: set of str, all labels of a file.
@@ -98,7 +99,7 @@ def unlabelled_marks(labels, known):
 
 
 def may_be_no_class(labels):
-    """Find a class that may mark a missing label, str or None.
+    """Find a class that may mean "no label", str or None.
 
     Args:
         labels: set of str, classes of a file.

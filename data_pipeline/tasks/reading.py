@@ -176,8 +176,9 @@ def read_texts(path, columns=None):
 
     Args:
         path: str or path-like, a single file, see `read_examples`.
-        columns: columns of the roles "text" and "id", see `read_examples`. A
-            column that is not given and has no usual name is guessed.
+        columns: columns of the roles "text" and "id", see `read_examples`. If
+            the column with the texts is not given, a column with a usual name
+            is used. If there is no such column, a column is guessed.
 
     Returns:
         tuple of the texts (list of str) and the guessed columns (dict of role
@@ -329,7 +330,9 @@ def _open(task, path, split, columns, labels=None):
 
 
 def _opened(task, tree, split, columns, labels):
-    """Open a split of a directory or archive, or a single file as the split.
+    """Open a split of a directory, an archive or a single file.
+
+    A single file is opened as `split`, unless the task's splits are folders.
 
     Args:
         task: TaskSpec.
@@ -407,8 +410,9 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
         evaluation: str, a file to evaluate on, or a directory or archive with a
             dev or test split (the dev split has precedence). Default None: the
             dev split of `path`, or else held-out training examples.
-        columns: str such as "text=review,label=stars", or None. In a user's own
-            tables, a column that is not given and has no usual name is guessed.
+        columns: str such as "text=review,label=stars", or None. For a role that
+            is not given, the column with a usual name of the role is used. If
+            a user's own table has no such column, a column is guessed.
         fraction: float, share of the training examples to hold out if there is
             no dev split.
         seed: int, seed of the choice of held-out examples.

@@ -1,9 +1,9 @@
 """Division of examples into training and held-out examples.
 
 Groups of related examples stay together: all questions about a text, all
-documents of a query, and all copies of a text, pair or sentence. The questions
-about an article of SQuAD also stay together if the held-out share can then be
-close to the requested share.
+documents of a query, and all copies of a text, pair or sentence. All questions
+about an article of SQuAD also stay together. `hold_out` divides large articles
+only if whole articles do not give about the requested share.
 """
 
 import random
@@ -22,13 +22,16 @@ def hold_out(examples, fraction, seed):
 
     For texts with classes, the same share of every class is held out. A class
     with at least two different texts (or pairs) has at least one training
-    example and one held-out example.
+    example. The class also has a held-out example, unless this would take the
+    last training example of another class.
 
     A group is held out only if the held-out share then comes closer to the
-    requested share. If holding out whole articles misses the requested share by
-    more than half of that share, large articles are divided into their
-    paragraphs. A warning reports a held-out share that still differs from the
-    requested share by more than a factor of two.
+    requested share. Questions of SQuAD are first divided by article. The
+    held-out number may then differ from the requested number by more than half
+    of the requested number. In this case, articles with more questions than the
+    requested number are divided into their paragraphs. A warning reports a
+    held-out share below half or above twice the requested share. Up to two
+    held-out examples per class are never reported as too many.
 
     Args:
         examples: list of examples of the same kind.
@@ -132,10 +135,10 @@ def _choose(groups, classes, fraction, seed):
             held[name] += count
 
     def fits(place, name):
-        """Whether classes other than `name` stay within the share to hold out.
+        """Whether holding out a group suits all classes except `name`, bool.
 
-        The held-out shares are computed as if the group at `place` were held
-        out.
+        A single example of a class always suits the class. Several examples
+        suit the class if at most `fraction` of its examples are then held out.
         """
         return all(
             x == name or n == 1 or held[x] + n <= fraction * sizes[x]

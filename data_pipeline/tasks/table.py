@@ -4,10 +4,11 @@ Each row can be read once. The suffix of the file determines the format:
 
 - .tsv or .txt: tabs separate the fields, and quotes are part of the text, as in
   GLUE.
-- .csv: commas separate the fields. If the first row has no such comma,
-  semicolons (or else tabs) separate the fields if they divide all of the first
-  rows into the same number of fields. A text with the separator, a quote or a
-  line break must be quoted. Blanks after a separator are ignored.
+- .csv: commas separate the fields. If commas do not divide the first row,
+  semicolons are tried, then tabs. The tried separator is used if it divides
+  each of the first 20 rows into the same number of fields, at least two. A text
+  with the separator, a quote or a line break must be quoted. Blanks after a
+  separator are ignored.
 - .jsonl, .json, .jsonlines or .ndjson: one object per line, or a list of
   objects.
 - .parquet, .arrow, .feather, or the state.json of a data set that Hugging
@@ -130,7 +131,8 @@ def open_table(tree, name, task):
 
     Raises:
         ValueError: the suffix of the file is unknown, or the file is broken or
-            empty. A broken later row raises ValueError when the row is read.
+            empty. If a row after the first row is broken, the ValueError may be
+            raised later, when this row is read.
     """
     kind = _kind(tree, name, task)
     place, names = tree.place(name), None
@@ -261,9 +263,10 @@ def _tsv_rows(lines, counted=None):
 
 
 def _csv_rows(lines, place, separator, before=0):
-    """Read the rows in `lines`, which follow `before` lines of a CSV file.
+    """Read the rows of a CSV file without its first `before` lines.
 
-    If the separator is None, the first rows determine the separator.
+    `lines` are the lines after these first lines. If the separator is None, the
+    first rows determine the separator.
     """
     with long_fields(_FIELD_CHARACTERS):
         if separator is None:

@@ -259,8 +259,9 @@ def _class_names(schema):
 
     Args:
         schema: pyarrow.Schema. Its metadata may contain {"info": {"features":
-            {"label": {"_type": "ClassLabel", "names": [...]}}}}. The value of
-            "label" may be inside {"_type": "Sequence", "feature": ...}.
+            {"label": {"_type": "ClassLabel", "names": [...]}}}}. If the column
+            "label" has lists of classes, the value of "label" is
+            {"feature": {"_type": "ClassLabel", "names": [...]}, ...}.
 
     Returns:
         dict of column names to lists of str, the class names.

@@ -25,11 +25,13 @@ file. Blank lines separate blocks of lines. The guess is "sentences" if blocks
 have at least two lines on average and at least 4 of 5 lines end like a
 sentence. Otherwise the guess is "running".
 
-The first line of a file may be a tag such as `<doc id="1">`. Then every line
-with this tag or its end tag (`</doc>`) ends a document and is not part of the
-text. A line above 800,000 characters is divided into several lines. A line of
-jsonl or a row may have at most 64 million characters, because the whole
-document is held in memory.
+In text files of the formats "sentences" and "running", the first line with text
+may be a single tag such as `<doc id="1">`. Then every line that is only a
+`<doc ...>` or `</doc>` tag ends a document. These lines are not part of the
+text. A line above 800,000 characters is divided into several lines.
+
+A line of jsonl or csv, or the text of a row, may have at most 67,108,864
+characters. Each such text is held in memory as a whole.
 """
 
 import collections
@@ -152,9 +154,9 @@ class Reader(typing.NamedTuple):
 
         Raises:
             TextError: the file is damaged or lacks the column with the text.
-                If `on_bad_text` is "refuse", other reasons are a file without
-                text, bytes that are not text, a broken line of JSON, and a
-                broken row.
+                If `on_bad_text` is "refuse", TextError is also raised for a
+                file without text, for bytes that are not text, and for a broken
+                line of JSON or a broken row.
             RuntimeError: a package for this kind of file is not installed.
         """
         is_empty = True
@@ -199,7 +201,8 @@ class Corpus:
     """Text files with the settings for reading them.
 
     Args:
-        patterns: str or path of a file or a glob, or a list of these.
+        patterns: str or path, or a list of these. Each is a file, the directory
+            of a saved data set, or a glob, see `files.find_files`.
         text_format: one of `TEXT_FORMATS`, see the docstring of the module.
         encoding: str, name of one of Python's encodings.
         on_bad_text: one of `BAD_TEXT`, for bytes that are not text. "refuse"

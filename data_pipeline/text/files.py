@@ -56,7 +56,7 @@ class ReadLog:
 
 
 def count_bad_text(log, what, number=1):
-    """Add `number` to the count `what` of bad text, if there is a log."""
+    """Add `number` to `log.bad_text[what]`; do nothing if `log` is None."""
     if log is not None:
         log.bad_text[what] += number
 
@@ -91,8 +91,8 @@ def find_files(patterns):
 
     Raises:
         FileNotFoundError: a pattern matches no file, or matches a broken link.
-        ValueError: a pattern names a directory without a saved data set, a
-            pipe, a device, or a data set that cannot be read.
+        ValueError: a pattern names a pipe, a device, a directory without a
+            saved data set, or a saved data set that cannot be read.
     """
     if isinstance(patterns, (str, os.PathLike)):
         patterns = [patterns]

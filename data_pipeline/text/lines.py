@@ -74,9 +74,9 @@ def read_lines(
         encoding: str from `checked_encoding`.
         on_bad_text: one of `BAD_TEXT`, for bytes that are not text. "refuse"
             raises an error, "replace" reads such bytes as U+FFFD, "skip" skips
-            their line. NULs are not text if they are at least a quarter of a
-            line, as in binary files and in UTF-16 that is read with another
-            encoding.
+            their line. If at least a quarter of a line's characters are NULs,
+            these NULs are not text. Such lines are in binary files, and in
+            UTF-16 files that are read with another encoding.
         log: ReadLog, or None.
         longest: int, maximum number of characters of a line, or None for no
             limit. A longer line is cut, if possible at a blank.

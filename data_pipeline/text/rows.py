@@ -159,8 +159,9 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
         str.
 
     Raises:
-        TextError: the column is missing. If `on_bad_text` is "refuse", other
-            reasons are a broken row and a row without the field.
+        TextError: the column is missing. If `on_bad_text` is "refuse",
+            TextError is also raised for a broken row and for a row without the
+            field.
     """
     lines = read_lines(
         path, encoding, on_bad_text, log, MOST_CHARACTERS, is_cut=False
@@ -256,7 +257,12 @@ class _LinesOfRows:
         return f"in lines {begin} to {self._number}"
 
     def ran_on(self):
-        """Whether the row was read on to the opening quote of a later row."""
+        """Whether the row seems to end at an opening quote of a later row.
+
+        After a quote that is never closed, the CSV reader takes the next quote
+        as the closing quote. An opening quote is at the beginning of a line or
+        follows a separator.
+        """
         before = self._row[-1].partition('"')[0]
         return len(self._row) > 1 and before[-1:] in ("", ",", ";", "\t")
 
@@ -341,7 +347,7 @@ def read_table(path, on_bad_text, field, log=None):
 
     Raises:
         TextError: the file is damaged or lacks the column. If `on_bad_text` is
-            "refuse", another reason is a row that is not text.
+            "refuse", TextError is also raised for a row that is not text.
         RuntimeError: pyarrow is not installed.
     """
     with local_copy(path) as local, local.open("rb") as raw:

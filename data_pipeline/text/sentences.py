@@ -16,19 +16,21 @@ _END = re.compile(
 def split_sentences(text):
     """Split running text into sentences.
 
-    A sentence ends after `.`, `!`, `?` or an ellipsis and any closing quotes or
-    brackets. White space must follow, then an upper-case letter or an opening
-    quote or bracket. A sentence also ends after a full-width mark such as `。`.
-    A blank line ends a sentence too. An abbreviation before a name is mistaken
-    for the end of a sentence. This mistake is harmless, because sentences are
-    only used to bound the segments A and B of a sequence.
+    A sentence ends after `.`, `!`, `?` or `…`. Closing quotes and brackets
+    after the mark belong to the sentence. White space must follow, then an
+    upper-case letter, an opening quote or an opening bracket. A sentence also
+    ends after a full-width mark such as `。`. A blank line ends a sentence too.
+    An abbreviation before a name is mistaken for the end of a sentence. This
+    mistake is harmless, because sentences are only used to bound the segments A
+    and B of a sequence.
 
     Args:
         text: str, paragraphs separated by blank lines.
 
     Returns:
-        list of non-empty str, without white space at both ends. White space
-        inside a sentence is unchanged, because tokenizers collapse it.
+        list of non-empty str, without white space at both ends. Line breaks
+        inside a sentence become blanks. Other white space inside a sentence is
+        unchanged. Tokenizers replace several blanks by one blank.
     """
     ends = [
         match.end()

@@ -13,11 +13,12 @@ A rule of a map matches a single character, or a sequence of characters that the
 model's own map contains. This has consequences:
 - `str.lower` writes a sigma at the end of a word as U+03C2. If the vocabulary
   has U+03C2 or U+03C3, `final_sigma` replaces such sigmas before SentencePiece.
-  Limit: if two sigmas surround a character such as U+2103, which decomposes
-  into several characters, the second sigma may differ from `str.lower`.
+  Limit: a character such as U+2103 decomposes into several characters. If this
+  character is between two sigmas, the second sigma may differ from the result
+  of `str.lower`.
 - The model's map composes the parts of a Hangul syllable, the parts of an Indic
-  vowel, and a letter with its kept accent. A removed mark between the parts
-  prevents the composition.
+  vowel, and a letter with its kept accent. If a combining mark that the
+  cleaning removes is between the parts, the parts are not composed.
 - A user-defined symbol that the cleaning changes, such as "É", cannot occur in
   clean text. SentencePiece must not search for such a symbol in the text before
   cleaning.
@@ -147,7 +148,11 @@ def replace_surrogates(text):
 
 
 class CompiledCleaning(typing.NamedTuple):
-    """SentencePiece model with compiled cleaning, and sets of characters."""
+    """SentencePiece model with compiled cleaning.
+
+    The sets contain the characters that the model replaces by blanks or
+    removes.
+    """
 
     model_proto: bytes
     blanks: frozenset  # characters that the cleaning replaces by blanks
@@ -165,8 +170,9 @@ def compile_cleaning(model_proto, lowercase=False):
     another model with the same character map.
 
     Args:
-        model_proto: bytes, a SentencePiece model with the setting for accents.
-            The model's own map is applied to the result of the cleaning.
+        model_proto: bytes, a SentencePiece model. Its field `keep_accents`
+            determines whether the cleaning keeps accents. The model's own map
+            is applied to the result of the cleaning.
         lowercase: bool, whether to lowercase the text. Default False.
 
     Returns:
@@ -324,7 +330,7 @@ def kind_ranges(kinds, usual):
 
 @functools.cache
 def _cleaned_characters(lowercase, keep_accents):
-    """Return a dict of the characters that change to their replacements."""
+    """Return a dict of changed characters to their replacements."""
     cleaned = {}
     for character in _changing_characters():
         to = character if keep_accents else strip_accents(character)
@@ -337,7 +343,7 @@ def _cleaned_characters(lowercase, keep_accents):
 
 @functools.cache
 def _variants(*options):
-    """Return a dict of replacements to the lists of characters they replace."""
+    """Return a dict of replacements to lists of the replaced characters."""
     variants = {}
     for source, to in _cleaned_characters(*options).items():
         variants.setdefault(to, []).append(source)
@@ -347,8 +353,10 @@ def _variants(*options):
 def _sources(sequence, lowercase, keep_accents):
     """List the sequences whose cleaning gives `sequence`.
 
-    If accents are removed, a sequence of three characters is listed in two
-    forms only: unchanged, and with its first two characters composed.
+    If accents are removed and `sequence` has three characters, the list is not
+    complete. It has `sequence` itself, and sequences of two characters. The
+    first of the two characters is cleaned to the first two characters of
+    `sequence`. The second is the third character of `sequence`.
     """
     variants = _variants(lowercase, keep_accents)
     if len(sequence) == 2 or keep_accents:
@@ -424,7 +432,7 @@ def _compile(rules):
 
 
 def _keep_clean_symbols(model, options):
-    """Turn user-defined symbols that the cleaning changes into ordinary pieces.
+    """Make normal pieces of user-defined symbols that the cleaning changes.
 
     SentencePiece searches for user-defined symbols before it applies the map,
     but the release searches after the cleaning. The converted pieces get the

@@ -41,8 +41,8 @@ class _Chunks(typing.NamedTuple):
     Attributes:
         texts: string [M].
         splits: int64 [N + 1], index of each text's first chunk, then M.
-        begins: int64 [M], offset of each chunk in bytes. The offset counts from
-            the beginning of all texts joined, with a blank after each text.
+        begins: int64 [M], byte offset of each chunk in the concatenation of all
+            texts, with a blank after each text.
         continues: bool [M], True for a chunk that begins inside a word.
     """
 
@@ -80,9 +80,9 @@ class GraphTokenizer(tf.Module):
         tokenizer: Tokenizer. The graph contains the tokenizer's model and
             setting for case.
         is_traced: bool, whether calls share functions that are traced once.
-            This is faster if many graphs use the tokenizer, but a SavedModel
-            would contain all traced functions. Default False: each call adds
-            ops to the caller's graph.
+            Shared functions save time if many graphs use the tokenizer. But a
+            SavedModel would contain all traced functions. Default False: each
+            call adds ops to the caller's graph.
 
     Call arguments:
         texts: string tensor [N], UTF-8.
@@ -336,7 +336,8 @@ class _PieceOffsets:
                 blank at the end.
             pieces: int32 ragged [N, (pieces)].
             starts, limits: int64 [P], begin and end (exclusive) of each piece,
-                in bytes of all texts joined, with a blank after each text.
+                as byte offsets in the concatenation of all texts, with a blank
+                after each text.
             begins_chunk: bool [P], True for the first piece of a chunk.
                 SentencePiece adds a blank before each chunk.
 
@@ -407,7 +408,7 @@ def _next_place(mask):
 
 
 def _last_limit(mask):
-    """Find the place after the last True before each of n + 1 places.
+    """Find the index + 1 of the last True before each of n + 1 places.
 
     The result is 0 if no True precedes. `mask` has the length n.
     """

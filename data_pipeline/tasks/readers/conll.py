@@ -153,7 +153,11 @@ class _Lines:
             yield number, line, fields
 
     def _usual(self):
-        """Shape of nearly all lines with words (see `_shape`), or None."""
+        """Usual shape of the lines with words, see `_shape`, or None.
+
+        At least 9 of 10 such lines at the beginning of the file have the usual
+        shape. The result is None if no shape is so frequent.
+        """
         for shape, count in self._shapes.most_common(1):
             if count >= _NEARLY_ALL * self._shapes.total():
                 return shape
@@ -241,7 +245,10 @@ def _why_no_words(sentences):
 
 
 def _is_next(value, following):
-    """Whether a value is followed by the next number, as "s1-7" by "s1-8"."""
+    """Whether the number at the end of `value` grows by 1 in `following`.
+
+    The texts before the numbers must be equal, as in "s1-7" and "s1-8".
+    """
     before, after = _COUNTER.fullmatch(value), _COUNTER.fullmatch(following)
     return bool(
         before

@@ -14,8 +14,8 @@ def read_examples(split):
 
     Numbers in file names are ordered by value. A file is skipped if it is not a
     .txt file, or if the name of its folder is not a label. A warning counts the
-    skipped files. The count excludes the files beside the folders of the
-    labels, and the files in IMDB's folder "unsup".
+    skipped files. Files directly in the folder of the split, and files in
+    IMDB's folder "unsup", are skipped without a warning.
 
     Args:
         split: reading.Split of a task whose labels are the names of folders.

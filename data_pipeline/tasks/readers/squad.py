@@ -139,10 +139,13 @@ def _article(row, number, split):
 def _answers(question):
     """Convert a question's answers to a list of dict, or None if missing.
 
-    Each dict has the keys `text` and `answer_start`. In the file, `answers` is
-    a list of such dicts, one such dict, or (if `datasets` wrote the file) a
-    dict of two lists. A question may have the key `answer` instead of
-    `answers`.
+    Each dict has the keys `text` and `answer_start`. In the file, a question
+    may have the key `answers` or `answer`, with one of these values:
+
+    - a list of such dicts,
+    - one such dict,
+    - a dict of two lists, which Hugging Face's `datasets` writes,
+    - the text of the only answer. The question then has an `answer_start`.
     """
     answers = question.get("answers", question.get("answer"))
     if isinstance(answers, str):

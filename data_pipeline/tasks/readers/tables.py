@@ -254,10 +254,13 @@ def _classes(label, separator, known):
     """Divide a label into a sorted tuple of its classes.
 
     Args:
-        label: list of str, or str (one known class, or classes with separators
-            between them), or None, which is returned unchanged.
+        label: list of str, str or None. A str is one class if `known` contains
+            the str. Otherwise `separator` divides the str into classes.
         separator: str.
         known: tuple of str, classes of the training examples.
+
+    Returns:
+        tuple of str, or None if `label` is None.
     """
     if label is None:
         return None
