@@ -71,9 +71,9 @@ def train_tokenizer(
         character_coverage: float from 0.98 to 1, share of all characters that
             get a piece. Default 0.99995. 0.9995 suits Chinese.
         lowercase: bool, whether to lowercase the text. Default False.
-        sentence_limit: int, maximum number of sentences, which are held in
-            memory. Default 10,000,000. A sentence above 1,000 characters is
-            divided and counts as several.
+        sentence_limit: int, maximum number of sentences to train on. These
+            sentences are held in memory. Default 10,000,000. A sentence above
+            1,000 characters is divided and counts as several.
         keep_accents: bool, whether to keep accents and other marks of letters.
             Default False: remove them, as in the release. The file stores this
             setting, so users of the file need not repeat it.
@@ -92,7 +92,7 @@ def train_tokenizer(
     Raises:
         TypeError: `sentences` is a single str.
         VocabularyTooLarge: a ValueError. The text is too short for
-            `vocabulary_size`. The command then uses the largest possible size.
+            `vocabulary_size`. `main` then uses the largest possible size.
         ValueError: there is no text, `vocabulary_size` is too small for the
             text, or another setting is out of its range.
 
@@ -254,7 +254,11 @@ def _parse_arguments(argv):
 
 
 class _Sentences:
-    """Iterable of cleaned sentences that stores an error of its input."""
+    """Iterable of cleaned sentences.
+
+    Attributes:
+        error: exception that ended the iteration, or None.
+    """
 
     def __init__(self, sentences, lowercase, keep_accents, limit):
         self.error = None

@@ -231,7 +231,12 @@ def description(model, source, head, gelu=None):
 
 
 def read_its_tokenizer(arguments):
-    """Load the tokenizer of `--tokenizer`, or else the model's own or None."""
+    """Load the tokenizer of `--tokenizer`, by default the model's tokenizer.
+
+    Returns:
+        Tokenizer. None if `--tokenizer` is missing and the model has no
+        tokenizer.
+    """
     from xlnet_tf.loading import load_tokenizer
     from xlnet_tf.loading import open_model
 

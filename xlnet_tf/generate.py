@@ -5,10 +5,11 @@
         --num-beams 4 --output texts.jsonl
 
 The command writes a JSON object for each prompt, in the order of the prompts.
-With `--output`, repeating the command resumes a stopped run. A run that SIGKILL
-ended starts again at the first prompt if its output is in a bucket. If a prompt
-cannot be read, the prompt's JSON object contains `error`, and the exit status
-is 1.
+With `--output`, repeating the command resumes a stopped run. If the output is
+in a model of the Hugging Face Hub, the command always starts again at the first
+prompt. If the output is in a bucket and SIGKILL ended the run, the command also
+starts again. If a prompt cannot be read, the prompt's JSON object contains
+`error`, and the exit status is 1.
 """
 
 import contextlib
@@ -231,7 +232,10 @@ def _stream(generator, rows):
 
 
 def _tracked(found, rows, options, initial=0):
-    """Yield the results; show progress if no terminal shows the results."""
+    """Yield the results and show progress.
+
+    With `--quiet`, or if a terminal shows the results, progress is not shown.
+    """
     shown = not options.quiet
     if not options.output:
         shown = shown and not sys.stdout.isatty()
@@ -282,9 +286,9 @@ def _write(generator, rows, options):
 def _kept(lines, partial, task):
     """Context that keeps the finished lines in a partial file, for a restart.
 
-    Each line is appended to the partial file if this file is local. In a bucket
-    nothing can be appended to a file. There the partial file is written once,
-    when an error or a signal ends the `with` block.
+    A local partial file gets each line at once. A file in a bucket cannot grow.
+    A partial file in a bucket is therefore written once, when an error or a
+    signal ends the `with` block.
 
     Args:
         lines: list of str, the lines written so far. New lines are appended to

@@ -8,9 +8,9 @@ Hugging Face's own tokenizer gives other ids in some cases. The cases are commas
 after digits, special symbols in a text, marks of combining class 0, control
 characters that Python counts as blanks, and pieces with equal scores. With a
 vocabulary that is not from the release, the ids also differ for Hangul and for
-a Greek sigma at the end of a word. If accents are kept, Hugging Face's
-tokenizer still removes accents after a character that the tokenizer's character
-map replaces, such as U+2460.
+a Greek sigma at the end of a word. The character map of a model replaces some
+characters, such as U+2460. Hugging Face's tokenizer removes an accent after
+such a character, even if the model keeps accents.
 tests/slow/peers/test_transformers.py has an example of each difference.
 """
 
@@ -64,9 +64,10 @@ def find_tokenizer_file(directory):
         directory: str or path.
 
     Returns:
-        path of the first of these files that exists, or None:
-        `assets/tokenizer/vocabulary.spm` (from `save_to_preset`),
-        `spiece.model` (released), `tokenizer.json` (Hugging Face).
+        path, or None if the directory has no vocabulary file. The files are
+        tried in this order: `assets/tokenizer/vocabulary.spm` (from
+        `save_to_preset`), `spiece.model` (released), `tokenizer.json` (Hugging
+        Face).
     """
     directory = as_model_path(directory)
     for name in (PRESET_FILE, MODEL_FILE, TOKENIZER_FILE):
@@ -121,9 +122,9 @@ def read_tokenizer(directory, lowercase=None, verify=True):
             `SHA256SUMS`, if it exists. Default True.
 
     Returns:
-        Tokenizer. Its `path` is None if the vocabulary is from a
-        `tokenizer.json`, or if accents are kept although the SentencePiece
-        model lacks the setting to keep them.
+        Tokenizer. If the vocabulary is from a `tokenizer.json`, the Tokenizer's
+        `path` is None. If a JSON file has the setting to keep accents, but the
+        SentencePiece model lacks this setting, `path` is also None.
 
     Raises:
         FileNotFoundError: the directory does not exist or has no tokenizer.
@@ -283,8 +284,8 @@ def write_tokenizer(tokenizer, directory):
 def _warn_of_marks(model):
     """Warn about pieces that Hugging Face's tokenizer never gives.
 
-    Hugging Face's tokenizer removes every mark. The release keeps the marks of
-    combining class 0.
+    Hugging Face's tokenizer removes every Unicode mark (general category M).
+    The release keeps the marks of combining class 0.
     """
     pieces = [x.piece for x in model.pieces if x.type == model_file.NORMAL]
     lost = [

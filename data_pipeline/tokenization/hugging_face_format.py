@@ -80,8 +80,8 @@ def from_model(model, lowercase):
     """Convert a SentencePiece model to the content of a `tokenizer.json`.
 
     Args:
-        model: ModelProto of a Unigram model with XLNet's special symbols and
-            the setting for accents.
+        model: ModelProto of a Unigram model with XLNet's special symbols. Its
+            field `keep_accents` decides whether the result keeps accents.
         lowercase: bool, whether texts are lowercased before tokenization.
 
     Returns:

@@ -107,7 +107,7 @@ def with_digest(model_proto):
 
 
 def with_accents(model_proto):
-    """Set a model's field to keep accents, and remove the SHA-256 field.
+    """Set a model's field `keep_accents` to true; remove the SHA-256 field.
 
     Args:
         model_proto: bytes.
@@ -139,13 +139,14 @@ def is_damaged(model_proto):
 
 
 def refusal(error):
-    """Describe why SentencePiece refuses a model, without C++ source lines.
+    """Describe why SentencePiece refuses a model.
 
     Args:
         error: RuntimeError of SentencePiece.
 
     Returns:
-        str, without a full stop.
+        str, without a full stop. If the message of `error` names a C++ file,
+        the str only says that SentencePiece cannot parse the model.
     """
     reason = str(error).removeprefix("INTERNAL: ").rstrip(". ")
     return "SentencePiece cannot parse it" if ".cc(" in reason else reason

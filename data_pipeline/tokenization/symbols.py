@@ -45,11 +45,11 @@ class Layout:
     """Layout of a sequence: positions and segments of symbols and padding.
 
     Attributes:
-        name: str, value in the config of a model.
+        name: str, the value of `layout` in a model's config.
         class_first: bool, whether [CLS] is the first token instead of the last.
         class_segment: int, segment id of [CLS].
-        padding_segments: dict of the padded side, "left" or "right", to the
-            segment id of padding, int.
+        padding_segments: dict from the padded side ("left" or "right") to the
+            segment id of padding (int).
     """
 
     name: str
@@ -103,7 +103,7 @@ def find_layout(name):
 
 
 def missing_symbols(pieces):
-    """List the special symbols that a vocabulary lacks at their ids.
+    """List the special symbols that do not have their ids in a vocabulary.
 
     Args:
         pieces: list of str.

@@ -60,9 +60,10 @@ class Tokenizer:
         digest: str, the SHA-256 of `model_proto` in hexadecimal.
         vocabulary_size: int, V.
         starts_word: bool array [V], True for a piece that begins a word. False
-            for the byte pieces of unknown characters.
-        cuts_at_blanks: bool, True if no piece spans a blank. Words then have
-            the same ids in a text and alone.
+            for a byte piece such as <0xE4>, which is one byte of a character.
+        cuts_at_blanks: bool, True if every word of a cleaned text has one blank
+            before it, and no piece has a blank after its first character. A
+            word then has the same ids in a text and alone.
         cleaning: CompiledCleaning, the model with compiled cleaning.
         commas: DigitCommas.
 
@@ -248,8 +249,8 @@ class Tokenizer:
         cleaning replaces some characters, such as U+2026, by several
         characters. A piece inside such a replacement has the span of the
         replaced character. If a piece begins before a replacement and ends
-        inside it, the span ends before the replaced character. From piece to
-        piece, begins and ends never decrease.
+        inside it, the span ends before the replaced character. From each piece
+        to the next, neither the begin nor the end of the span decreases.
 
         Args:
             text: str.

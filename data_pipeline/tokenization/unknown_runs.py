@@ -13,8 +13,9 @@ version in TensorFlow Text has two faults with such runs:
   joins the pieces of the parts.
 
 Cuts do not change the result. The characters on both sides of a cut are
-unknown, so no piece spans the cut. No cleaning rule contains these two
-characters in a row.
+unknown, so no piece spans the cut. Cuts do not change the cleaning, because
+`cut` does not separate adjacent characters of a sequence that a cleaning rule
+replaces.
 
 A chunk is a group of parts that SentencePiece tokenizes together.
 
@@ -57,7 +58,7 @@ class Parts(typing.NamedTuple):
 
 
 class Sources(typing.NamedTuple):
-    """Ranges of the chunks' pieces that `join` has made into one piece each.
+    """Ranges of pieces of chunks, one range for each piece that `join` makes.
 
     Attributes:
         firsts, lasts: int64 [n], the first and the last index of the range for
@@ -260,7 +261,7 @@ def _known_characters(model):
 
 
 def _rules(charsmap):
-    """Convert a character map to a dict of characters or sequences to text."""
+    """Convert a character map to a dict from strings to their replacements."""
     if not charsmap:
         return {}
     spec = model_file.ModelProto().normalizer_spec
@@ -288,12 +289,12 @@ def _kinds(known, rules):
 
 
 def _pairs(known, rules):
-    """List the pairs of adjacent characters in sequences that rules replace.
+    """List the pairs of adjacent characters in the strings that rules replace.
 
     Returns:
         pairs: int64 array, each pair as one number, in ascending order.
-        is_known: bool array, whether a rule with the pair gives known
-            characters.
+        is_known: bool array. True if a string with the pair has a replacement
+            that contains a known character.
     """
     pairs = {}
     for source, to in rules.items():

@@ -20,9 +20,9 @@ def config_from_dict(values):
     """Make a config from a dict; `model_type` in the dict selects the class.
 
     Args:
-        values: dict, the contents of a config file. A dict without
-            `model_type` describes a BERT if the sizes have Hugging Face's
-            names for BERT, otherwise an XLNet.
+        values: dict, the contents of a config file. If a dict lacks
+            `model_type`, the names of the sizes decide: Hugging Face's names
+            for BERT mean a BERT, and all other names mean an XLNet.
 
     Returns:
         XLNetConfig or BertConfig.

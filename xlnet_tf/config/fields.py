@@ -37,8 +37,8 @@ def field(default, values=None, released=None, hugging_face=None):
         default: default value of the field.
         values: Range of a number, or tuple of the allowed strings.
         released, hugging_face: str, name of the field in released files and in
-            Hugging Face's files, or None (default) if these files have no
-            other name for the field.
+            Hugging Face's files. None (default): these files have our name for
+            the field, or lack the field.
 
     Returns:
         dataclasses.field.
@@ -206,7 +206,7 @@ def take_fields(cls, values, formats):
 
     Args:
         cls: class of the config.
-        values: dict. Its entries that are fields are removed.
+        values: dict. The entries of fields are removed from this dict.
         formats: tuple of "released", "hugging_face" or both: formats whose
             names are accepted besides our names.
 

@@ -48,9 +48,10 @@ class XLNetConfig(ModelConfig):
         clamp_length: int, limit of distances in the relative position
             encoding, in both directions. 0 (default) means no limit. The
             value -1 of released files is read as 0.
-        same_length: bool, whether every token of a causal model may attend to
-            the same number of keys, M + 1. Without memory (M = 0) every token
-            may attend to all earlier tokens. Default False.
+        same_length: bool, whether every token of a causal model may attend only
+            to itself and to the M tokens before it. Without memory there is no
+            such limit: every token may attend to all earlier tokens. Default
+            False.
         attention_type: "bidirectional" (default) or "causal" (`attn_type` "bi"
             or "uni" in the released code).
         reverse_half_batch: bool, whether the model reads the second half of

@@ -1,4 +1,7 @@
-"""Filling of blanks by beam search over tokens and the order of the tokens.
+"""Filling of blanks by beam search.
+
+Each step of the search fills one masked position. The search chooses the
+position and the token.
 
 Shapes: B beams in a batch, T tokens, P tokens of blanks, V vocabulary.
 """

@@ -34,15 +34,15 @@ class GeneratedText:
     Attributes:
         text: str, the new text without the prompt. If its first token begins a
             word, the text begins with a space.
-        token_ids: list of int, without the end token. If a string of `stop`
-            ended the text, the tokens of this string are included here, but not
-            in `text`.
+        token_ids: list of int, without the end token. If a stop string (`stop`
+            in GenerationSettings) ended the text, `token_ids` includes the
+            tokens of the stop string, and `text` ends before the stop string.
         log_probability: float, log-probability of `token_ids` and the end token
             under the model. With beam search, rules such as `no_repeat_ngram`
-            change this value, and the value includes the tokens after a string
-            of `stop`.
+            change this value. With beam search, this value also includes the
+            tokens after a stop string.
         score: float, value by which the texts of a prompt are sorted.
-        has_ended: bool, whether the model or a string of `stop` ended the text.
+        has_ended: bool, whether the model or a stop string ended the text.
             False: the text reached the maximum length.
     """
 
@@ -231,7 +231,7 @@ class TextGenerator:
             yield whole[len(shown) :]
 
     def _certain(self, text):
-        """Cut off the end of a text that later tokens can still change."""
+        """Remove the end of a text if later tokens may change this end."""
         # Later tokens may complete the last character, or a stop string.
         text = text.rstrip("\N{REPLACEMENT CHARACTER}")
         begun = [

@@ -6,7 +6,7 @@ import keras
 
 
 def generate_texts(generator, inputs, keeps_prompt):
-    """Generate texts, and arrange them like the result of a model's `generate`.
+    """Generate texts for one prompt or for a list of prompts.
 
     Args:
         generator: TextGenerator.

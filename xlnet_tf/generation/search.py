@@ -313,7 +313,7 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
 
 
 def length_penalty(lengths, alpha):
-    """Compute the divisors of the texts' log-probabilities in beam search.
+    """Compute the length penalty, the divisor of a text's log-probability.
 
     Args:
         lengths: float tensor or number, numbers of tokens of the texts.
@@ -328,7 +328,11 @@ def length_penalty(lengths, alpha):
 
 
 def _of_ended(tokens, scores, num_steps, settings, symbols):
-    """Clear tokens after the end token; divide all scores by the penalty."""
+    """Clear tokens after the end token, and complete the scores.
+
+    If a text has not ended, its score is divided by the length penalty. Model
+    Garden has already divided the scores of ended texts.
+    """
     missing = num_steps - tf.shape(tokens)[2]
     tokens = tf.pad(tokens, [[0, 0], [0, 0], [0, missing]], constant_values=-1)
     is_end = tf.reduce_any(

@@ -17,8 +17,9 @@ class GenerationSettings(settings.Settings):
     """Settings of generation, also options of `python -m xlnet_tf.generate`.
 
     The default is greedy search: each step chooses the likeliest token.
-    `sample`, `temperature`, `top_k` or `top_p` select random tokens, and
-    `num_beams` selects beam search.
+    If `sample` is True, or `temperature`, `top_k` or `top_p` is not the
+    default, tokens are drawn at random. If `num_beams` is above 1, beam search
+    finds the texts.
 
     Args:
         max_new_tokens: int, maximum number of new tokens per text. Default 64.
@@ -27,7 +28,8 @@ class GenerationSettings(settings.Settings):
         num_sequences: int, number of texts per prompt, best first. Beam search
             may find fewer texts. More than one text needs sampling or beam
             search. Default 1.
-        sample: bool, whether tokens are drawn at random. Default False.
+        sample: bool, whether to draw tokens at random even with the default
+            `temperature`, `top_k` and `top_p`. Default False.
         temperature: float, divisor of the logits before a token is drawn.
             Default 1.
         top_k: int, number of likeliest tokens to draw from. Default 0: all
@@ -53,9 +55,10 @@ class GenerationSettings(settings.Settings):
             the same for any batch size. Default 0.
         max_prompt_tokens: int, maximum number of tokens in a prompt; longer
             prompts are refused. Default 4096.
-        segment_length: int, number of prompt tokens read at a time. The
-            memories then contain the states of the last `memory_length` earlier
-            tokens. Default None: all tokens at once.
+        segment_length: int, number of prompt tokens read at a time. These
+            tokens may attend to the memories, which are the states of the last
+            `memory_length` tokens before them. Default None: all tokens at
+            once.
         batch_size: int, number of prompts per batch. Default 8.
 
     Raises:

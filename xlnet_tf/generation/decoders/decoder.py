@@ -1,15 +1,15 @@
 """Incremental decoding: forward passes for one new token at a time.
 
 A decoder caches the keys and values of all tokens. One pass reads the context,
-which is the prompt and the memory before the prompt. Then each layer computes
-one row for each new token, or two rows if a separate row predicts the next
-token.
+which is the prompt and the memory before the prompt. Then each step computes
+one row for the newest token. With a query stream or a pseudo token, each step
+also computes a second row, which predicts the next token.
 
 The context is stored separately from the new tokens. The context never changes,
 so all beams of an example share the context, and no step copies it. New tokens
-are stored in slots. Slot 0 has the last token of the prompt. The first step
-reads this token again, so the context's keys do not include it. Slot i has the
-i-th new token.
+are stored in slots. The context has no key and value for the last token of the
+prompt. The first step reads this token again and stores its key and value in
+slot 0. Slot i has the i-th new token.
 
 Shapes: B examples, R rows of an example (beams), T tokens of a prompt, C keys
 of the context, S slots, Q rows of a step (1 or 2), N heads, H head dim, D model
@@ -43,8 +43,9 @@ class Decoder:
                 segment of the new tokens.
             num_steps: int, S, maximum number of steps that follow.
             segment_length: int, number of tokens read at a time; must divide T.
-                The memories then contain the states of the last `memory_length`
-                earlier tokens. Default None: all T tokens at once.
+                These tokens may attend to the memories, which are the states of
+                the last `memory_length` tokens before them. Default None: all T
+                tokens at once.
 
         Returns:
             dict of tensors, the context for `start` and `step`.

@@ -1,9 +1,10 @@
 """Decoder of XLNet and Transformer-XL, with relative positions and memory.
 
 XLNet predicts with the query stream. The query row of the next position attends
-to all earlier tokens. Tokens of the prompt have the factorization rank -1. New
-tokens are targets whose factorization order is the order of the text. A causal
-model predicts with the content row of the last token.
+to all earlier tokens. The tokens of the prompt have the factorization rank -1,
+so they attend to each other. The new tokens are targets, and their
+factorization order is the order of the text. A causal model predicts with the
+content row of the last token.
 
 Shapes: see `decoder`; M memory length, C = M + T - 1, and W = C + 2 S
 distances.
@@ -52,7 +53,10 @@ class XLNetDecoder(Decoder):
         )
 
     def _parts(self, features, size):
-        """Split a prompt's features every `size` tokens; None: do not split."""
+        """Split a prompt's features into parts of `size` tokens.
+
+        If `size` is None, the prompt is a single part.
+        """
         token_ids = ops.cast(features["token_ids"], "int32")
         inputs = {"token_ids": token_ids}
         if features.get("segment_ids") is not None:
@@ -80,8 +84,9 @@ class XLNetDecoder(Decoder):
     def _first_memory(self, features):
         """Make the memories before the prompt and their mask, or None.
 
-        The result is (L tensors [B, M, D], bool [B, M]), or None if there is no
-        memory before the prompt.
+        The result is (L tensors [B, M, D], bool [B, M]). If `features` has no
+        memories, the result is a masked memory of M tokens for a model with
+        `same_length` and M > 0, and None for other models.
         """
         batch_size = ops.shape(features["token_ids"])[0]
         memories = features.get("memories")
