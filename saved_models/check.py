@@ -73,8 +73,9 @@ def read_file(model, stored, file, columns=None):
             archive with a dev split or a test split; the dev split is
             preferred. Labels are not needed.
         columns: str, names of columns such as "text=review". Default None: the
-            columns of the run that trained the model. A column that is not
-            given and has no usual name is guessed, and a note is printed.
+            columns of the run that trained the model. If a role such as "text"
+            has no given column, and no column has a usual name of the role, a
+            column is guessed, and a note is printed.
 
     Returns:
         (task, examples): a TaskSpec and a list of examples. For a model without
@@ -129,11 +130,12 @@ def read_file(model, stored, file, columns=None):
 def check(model, tokenizer, settings, export, task, examples, progress=False):
     """Compare the answers of an export with the answers of its model.
 
-    Floats may differ by the value in `TOLERANCES` for the precision of the
-    export. An export that keeps the model's dtype has the model's precision.
-    Other outputs, such as texts, must be equal in float32; a small share may
-    differ because of ties. In lower precisions, all differences in these
-    outputs are counted but allowed.
+    Floats may differ by a tolerance. The tolerance is the value in `TOLERANCES`
+    for the precision of the export, times the largest magnitude of the output
+    (at least 1). An export that keeps the model's dtype has the model's
+    precision. In float32, at most 1 % of the values of other outputs, such as
+    texts, may differ: rounding decides between equal scores. In lower
+    precisions, all differences in these outputs are counted but allowed.
 
     Args:
         model: the model. The function sets the export's preprocessor and
@@ -179,7 +181,7 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
 
 
 def _difference(pairs, precision):
-    """Describe an output's differences: the (str, bool) of `check`."""
+    """Describe an output's differences; return (str, bool), see `check`."""
     if pairs[0][0].dtype.kind == "f":
         # NaN stays NaN, and is not allowed.
         apart = np.max([np.max(np.abs(x - y), initial=0) for x, y in pairs])

@@ -22,10 +22,10 @@ def load(
             supports.
         verify: bool, whether to compare the files with the export's
             `SHA256SUMS`. Default True.
-        trust: bool, whether to allow all operations in a SavedModel, which is a
-            program and may read and write files. Default False: allow only the
-            operations in this package's exports. OpenVINO's networks cannot
-            access files.
+        trust: bool, whether to allow all operations in a SavedModel. A
+            SavedModel is a program, and its operations may read and write
+            files. Default False: allow only the operations in this package's
+            exports. OpenVINO's networks cannot access files.
 
     Returns:
         Predictor.

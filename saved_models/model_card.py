@@ -78,8 +78,8 @@ def training_facts(source):
     Returns:
         dict with `run` (run.json), `last` (the last line about training in
         metrics.jsonl) and `last_evaluation` (the last line about an
-        evaluation). If metrics.jsonl has no such line, the key is missing. The
-        result is None if `source` is not in a run.
+        evaluation). `last` or `last_evaluation` is missing if metrics.jsonl has
+        no line for this key. The result is None if `source` is not in a run.
 
     Raises:
         ValueError: if run.json was changed, or is in another version of its

@@ -22,14 +22,15 @@ class ExportSettings(settings.Settings):
         sequence_length: int, maximum number of tokens of a text, with [SEP] and
             [CLS]; longer texts are truncated at the end. Default None:
             `for_model` chooses the largest of `seq_length_buckets`. Without
-            buckets, `for_model` chooses the length of the task's preprocessor,
-            or 512 if there is no preprocessor.
+            buckets, `for_model` chooses the length of the task's preprocessor.
+            Without a preprocessor, `for_model` chooses 512, or BertConfig's
+            `max_positions` if this number is smaller.
         stride: int, number of tokens between the starts of successive windows
             of a context. Only for question answering. Default None: as in
             fine-tuning.
         max_question_length: int, maximum number of tokens of a question. For
-            multiple choice, this number includes an option. Default None: as in
-            fine-tuning.
+            multiple choice, the maximum applies to a question together with an
+            option. Default None: as in fine-tuning.
         window_stride: int, number of tokens between the starts of successive
             windows of a long text; the outputs of the windows are averaged.
             Only for classifiers and regressors of texts. Default None: a long
@@ -39,21 +40,22 @@ class ExportSettings(settings.Settings):
         runtime: "tensorflow" (default) writes a SavedModel. "openvino" writes a
             network for OpenVINO. OpenVINO supports tasks and embeddings, but
             not the signatures of long documents.
-        precision: "float32" (default) keeps the model's own dtype. "bfloat16"
-            applies to weights and activations. "int8" stores kernels and
-            embeddings in 8 bits and computes in the model's own dtype. int8
-            saves disk space but no memory.
+        precision: "float32" (default) keeps the model's own dtype, even if this
+            dtype is not float32. "bfloat16" applies to weights and activations.
+            "int8" stores kernels and embeddings in 8 bits and computes in the
+            model's own dtype. int8 saves disk space but no memory.
         seq_length_buckets: tuple of int, increasing. A batch is padded to the
             smallest bucket that fits, so that the model is traced only for
             these lengths. Default (): pad to the longest text of the batch.
         max_batch: int, maximum number of rows that are computed at once; a
-            larger request is computed in several batches. Default None: as many
-            rows as have 4096 tokens together, but at least one row.
+            larger request is computed in several batches. Default None: the
+            largest power of two with which a batch has at most 4096 tokens, but
+            at least 1.
         max_request_bytes: int, maximum number of bytes of all texts in a
             request. Default 4 MiB.
         max_request_tokens: int, maximum number of tokens of all sequences in a
-            request, with padding and generated tokens, but without the tokens
-            of windows. Default 524,288.
+            request. Padding and generated tokens are counted. Tokens in windows
+            of long texts are not counted. Default 524,288.
         max_request_windows: int, maximum number of windows of long texts in a
             request. Default 8192.
         jit_compile: bool, whether XLA compiles the model. With XLA, the numbers

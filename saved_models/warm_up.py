@@ -75,7 +75,7 @@ def prediction_log(name, signature_name, inputs):
 
 
 def tensor_proto(array):
-    """Make a TensorProto, which stores an array of zeros as one value.
+    """Make a TensorProto; an array of zeros is stored as one value.
 
     Args:
         array: NumPy array.

@@ -230,7 +230,7 @@ class Client:
             yield answer
 
     def _attempt(self, send):
-        """Call `send(seconds left)`; retry if the server is unavailable."""
+        """Call `send` with the seconds left; retry on `Unavailable`."""
         end = time.monotonic() + self._timeout
         for attempt in itertools.count():
             try:

@@ -205,7 +205,10 @@ class _Exchange:
 
 
 def _refusal(url, reply, content):
-    """Make the exception for a failed request, of the same type as in gRPC."""
+    """Make the exception for a failed request.
+
+    The types of the exceptions are the same as in `GrpcTransport`.
+    """
     message = f"{url}: {reply.status}: {_message(content)}"
     if 300 <= reply.status < 400:
         place = reply.headers.get("Location", "elsewhere")

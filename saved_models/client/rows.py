@@ -27,11 +27,12 @@ def read_lines_or_table(file, columns=None):
     """Read the texts in a file: its lines, or a column of a table.
 
     Args:
-        file: str, path of texts in UTF-8, one per line; or of a table in .csv,
-            .tsv, .jsonl or another format of `finetune`, which may be in an
-            archive.
-        columns: str, names of columns such as "text=review", or None. A column
-            that is not given and has no usual name is guessed.
+        file: str, path of a text file or of a table. A text file is in UTF-8
+            and has one text per line. A table is in .csv, .tsv, .jsonl or
+            another format of `finetune`, and may be in an archive.
+        columns: str, names of columns such as "text=review", or None. If the
+            column of the texts is not given, and no column has a usual name, a
+            column is guessed.
 
     Returns:
         (texts, guessed): list of str, and a dict from role, such as "text", to
@@ -82,8 +83,9 @@ def read_json_lines(file):
         file: str or path of JSON lines in UTF-8.
 
     Returns:
-        (rows, places): list of dict, with None for a blank line before the last
-        object; and list of str, the file and line of each row.
+        (rows, places): list of dict, and list of str, the file and line of each
+        row. The row of a blank line is None. Blank lines at the end of the file
+        have no row.
 
     Raises:
         ValueError: if a line is not a JSON object; the message names the line.
@@ -208,7 +210,7 @@ def _fits(value, dtype):
 
 
 def _is_utf8(text):
-    """Whether UTF-8 can encode a text, which fails for a lone surrogate."""
+    """Whether UTF-8 can encode a text; False for a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -28,8 +28,9 @@ def signatures_for(model):
     """Find the subclass of `ModelSignatures` for a model.
 
     Args:
-        model: a backbone or a task. A subclass has the signatures of its
-            nearest base class in `SIGNATURES`.
+        model: a backbone or a task. If `SIGNATURES` lacks the model's class,
+            the model has the signatures of the nearest base class in
+            `SIGNATURES`.
 
     Returns:
         subclass of `ModelSignatures`.

@@ -27,8 +27,9 @@ class ModelSignatures(tf.Module):
     """Base class of the signatures of all models.
 
     A subclass implements `signatures()`. The function of each signature makes
-    features and calls `self._run(function, features)`. There, `function` is a
-    callable that computes outputs with `self._backbone` and `self._model`.
+    features and calls `self._run(function, features)`. The argument `function`
+    is a callable that computes outputs from the features with `self._backbone`
+    and `self._model`.
 
     Args:
         model: a backbone or a task.
@@ -238,7 +239,11 @@ class ModelSignatures(tf.Module):
         }
 
     def _lengths(self):
-        """Sequence lengths of warm-up requests: all buckets, or at most 8."""
+        """Sequence lengths of warm-up requests.
+
+        The lengths are all buckets. Without buckets the only length is 8, or
+        `sequence_length` if `sequence_length` is smaller.
+        """
         return self._settings.seq_length_buckets or (
             min(8, self._settings.sequence_length),
         )
@@ -260,7 +265,10 @@ class ModelSignatures(tf.Module):
         return batches
 
     def _examples(self, shown, filled, num_symbols, begin=()):
-        """Make example requests: `shown`, and one request for each bucket.
+        """Make example requests: `shown`, and requests that fill buckets.
+
+        With several buckets, one request fills each bucket. Each request is
+        repeated for all numbers of rows in `_batches`.
 
         Args:
             shown: dict from input name to str or list of str, the example in
@@ -268,8 +276,8 @@ class ModelSignatures(tf.Module):
             filled: str, name of the input whose text fills a bucket. In the
                 requests for buckets, all other inputs are empty.
             num_symbols: int, number of symbols that the signature adds.
-            begin: list of str, words of one token each, with which `filled`
-                begins.
+            begin: list of str, the first words of `filled`. Each of these words
+                is one token.
 
         Returns:
             list of dicts from input name to array.

@@ -128,8 +128,8 @@ class PretrainerSignatures(EmbeddingSignatures):
             dict of `pieces` (string [N, P, k], best first), `token_ids` (int32
             [N, P, k]), `log_probabilities` (float32 [N, P, k], natural
             logarithms) and `count` (int32 [N], number of blanks of each text).
-            In `pieces`, "\\u2581" marks the beginning of a word. On the axis P,
-            entries from `count` on are filler.
+            In `pieces`, "\\u2581" marks the beginning of a word. If a text has
+            fewer than P blanks, the entries after its last blank are filler.
         """
         features, count = self._blanks(text)
         best = self._at_targets(features, self._best)
@@ -209,7 +209,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         return {"token_ids": best.indices, "log_probabilities": best.values}
 
     def _at_targets(self, features, choose):
-        """Compute `choose` of the targets' log-probabilities [N, P, V]."""
+        """Apply `choose` to the log-probabilities [N, P, V] at the targets."""
         objective = self._model.objectives[0]
         count = tf.shape(features["target_positions"])[1]
         # The model needs at least one column of targets.

@@ -167,8 +167,8 @@ class GenerateSignature(tf.Module):
 
         Args:
             tokens: int32 [N, R, S], -1 for no token.
-            log_probabilities: float32 [N, R, S], of tokens; or with beam search
-                [N, R], of texts, which are already sorted.
+            log_probabilities: float32. With beam search, [N, R] of texts; these
+                texts are already sorted. Otherwise, [N, R, S] of tokens.
         """
         texts, has_stop, is_counted = self._texts(tokens)
         is_end = tokens[..., None] == tf.constant(self._symbols.end_ids)
@@ -212,7 +212,10 @@ class GenerateSignature(tf.Module):
         return features, history
 
     def _left_padded(self, token_ids, is_bad):
-        """Pad prompts on the left with -1 to [N, T]; bad ones become [SEP]."""
+        """Pad prompts on the left with -1 to [N, T].
+
+        [SEP] replaces the text of each prompt for which `is_bad` is True.
+        """
         keeps = tf.repeat(~is_bad, token_ids.row_lengths())
         kept = tf.ragged.boolean_mask(token_ids, token_ids.with_values(keeps))
         count = token_ids.nrows()
@@ -294,8 +297,8 @@ class GenerateSignature(tf.Module):
 
         Returns:
             (texts, has_stop, is_counted): string [N, R]; bool [N, R], whether a
-            stop string ended the text; bool [N, R, S], whether the token begins
-            before the end of the stop string.
+            stop string ended the text; bool [N, R, S], False for no token (-1)
+            and for tokens after the token that completes the stop string.
         """
         is_text = self._is_text(tokens)
         ids = tf.maximum(tokens, 0)

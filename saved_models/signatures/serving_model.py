@@ -27,8 +27,8 @@ class ServedModel:
     """Copy of a model outside any distribution strategy, for an export.
 
     The copy has no memory between calls. This class is not a `tf.Module`, so
-    that a SavedModel stores only `variables`. In int8, quantized variables
-    replace float weights, which must not be stored.
+    that a SavedModel stores only `variables`. In int8, `variables` has
+    quantized kernels and embeddings, and their float values are not stored.
 
     Args:
         model: a backbone or a task.
@@ -158,8 +158,8 @@ class ForwardPass:
         outputs [5, ...], outputs of tokens [5, 100, ...]
 
     Without buckets, T is the length of the longest row. Without `max_batch`,
-    the maximum number of rows in a batch is a power of two, and a batch has at
-    most 4096 tokens or a single row.
+    the maximum number of rows in a batch is the largest power of two with which
+    the batch has at most 4096 tokens. If T is above 4096, a batch has one row.
 
     Args:
         settings: ExportSettings, whose `seq_length_buckets`, `max_batch`,
@@ -211,13 +211,20 @@ class ForwardPass:
         }
 
     def _compiled(self, function):
-        """Compile `function` with XLA, except matrix products in bfloat16."""
+        """Compile `function` with XLA.
+
+        If the export's precision is bfloat16, XLA compiles all operations
+        except the matrix products.
+        """
         if self._is_narrow:  # see `fusion`
             return tf.function(without_products(function), autograph=False)
         return tf.function(function, jit_compile=True)
 
     def _padded(self, features, num_tokens, minimum):
-        """Pad features to the smallest bucket that fits, else to `minimum`."""
+        """Pad features to the smallest bucket that fits.
+
+        Without buckets, features are padded only to `minimum` tokens.
+        """
         length = tf.maximum(num_tokens, minimum)
         if self._buckets:
             check = tf.debugging.assert_less_equal(

@@ -44,7 +44,7 @@ _IDS_MEANING = {
 
 
 def count_words(text):
-    """Count the words of a text, separated as in an export.
+    """Count the words into which an export splits a text.
 
     Args:
         text: str, the text.

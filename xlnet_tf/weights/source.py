@@ -62,8 +62,8 @@ class WeightSource:
     Attributes:
         kind: str, name of the format in messages.
         path: path of the model, for messages.
-        gelu: str, reason that messages give for the config's value of `gelu`;
-            or None.
+        gelu: str, the reason for the config's value of `gelu`, which messages
+            show; or None.
     """
 
     kind = ""
@@ -119,7 +119,12 @@ class WeightSource:
         raise NotImplementedError
 
     def new_head_weights(self, model):
-        """List the Weights in the source that initialize a model's new head."""
+        """List the Weights that initialize a new head from the source.
+
+        A new head is a task's head that is not loaded from the source. For
+        example, BERT's pooler initializes the summary layer of a new
+        classifier.
+        """
         return []
 
     def is_leftover(self, name):
@@ -359,10 +364,10 @@ def lost_settings(task, objective, classes):
 
     Args:
         task: task to write.
-        objective: str, name of the objective that pretrainers have after
-            loading from the format.
-        classes: dict from the name of a task's class to the name of the class
-            that the format loads instead.
+        objective: str, name of the objective that a pretrainer has when it is
+            loaded from the format.
+        classes: dict from class name to class name. A task of the first class
+            is loaded from the format as a task of the second class.
     """
     config = task.get_config()
     lost = [

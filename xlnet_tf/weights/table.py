@@ -136,11 +136,13 @@ def table_weights(backbone, table):
     Args:
         backbone: XLNetBackbone or BertBackbone.
         table: dict from variable path to Place. "{}" in a path stands for the
-            layer number. In the table, even tied biases have such paths.
+            layer number. The path of a bias has "{}" even if all layers share
+            the bias (a tied bias).
 
     Returns:
-        list of Weight. Tied biases have one Weight per layer, or a single
-        Weight without a layer axis if the format stacks biases.
+        list of Weight. If the format stacks the layers' biases in one tensor, a
+        tied bias has a single Weight, without an axis of layers. Otherwise a
+        tied bias has one Weight per layer.
     """
     variables = variables_by_path(backbone)
     num_layers = backbone.config.num_layers

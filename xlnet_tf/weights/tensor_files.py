@@ -95,7 +95,10 @@ def _check_header(file):
 
 
 class TorchFiles:
-    """Reader of torch files by `weights_only`, memory-mapped if possible."""
+    """Reader of torch files that calls `torch.load(weights_only=True)`.
+
+    If a file is a ZIP archive, torch maps the file into memory.
+    """
 
     def __init__(self, files):
         try:
@@ -220,7 +223,8 @@ def open_arrays(file):
 
     Raises:
         OSError: if the file is not HDF5.
-        ValueError: if an array has a false size or location.
+        ValueError: if the arrays together are larger than the file, or an array
+            is stored in another file or has no numbers.
     """
     import h5py  # imported on use, as in Keras
 
@@ -239,8 +243,9 @@ class _Memory(io.BytesIO):
 def written_arrays(file):
     """Context manager that makes an HDF5 file in memory, then writes the file.
 
-    If HDF5 itself writes to a full disk, the process crashes, because HDF5
-    tries to write again whenever one of its objects is freed.
+    HDF5 does not write to the disk itself. On a full disk, HDF5 would try to
+    write again whenever one of its objects is freed, and the process would
+    crash.
 
     Args:
         file: path of a local file.
@@ -256,8 +261,8 @@ def written_arrays(file):
 class _Archive(io.BufferedWriter):
     """Writable binary file that Keras accepts as a `.keras` file.
 
-    Keras gets this object instead of a path. With a path, Keras may create a
-    second file if memory is short.
+    Keras gets this object instead of a path. If Keras gets a path and memory is
+    short, Keras first writes the weights to a second file.
     """
 
     name = None
@@ -267,7 +272,9 @@ class _Archive(io.BufferedWriter):
 
 
 def open_archive(file):
-    """Open a `.keras` file for writing; Keras makes its HDF5 part in memory.
+    """Open a `.keras` file for writing.
+
+    Keras makes the HDF5 part of the file in memory.
 
     Args:
         file: path of a local file.
