@@ -1,6 +1,6 @@
 """Perplexity of a causal language model on running text.
 
-A token has one of two kinds of context:
+An evaluation gives all tokens one of two kinds of context:
 
 - Memory: the text is read in segments, each with the memory of earlier
   segments. Every token is computed once.
@@ -201,7 +201,11 @@ def _batch(token_ids, places, counts=True):
 
 
 def _losses(model, names):
-    """Make a function that computes summed losses and memories."""
+    """Make a function that computes the sum of the losses of a batch.
+
+    The function returns (sum, dict of the model's outputs in `names`). `names`
+    are the outputs with the memories, or empty.
+    """
 
     def losses(**features):
         outputs = model(features, training=False)

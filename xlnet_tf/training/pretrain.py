@@ -342,7 +342,10 @@ def first_lines(run, data, model):
 
 
 def expected_bytes(model, rows, data):
-    """Estimate the bytes of a step on `rows` rows, without Adam's moments."""
+    """Estimate a step's memory on a replica in bytes, without Adam's moments.
+
+    `rows` is the number of rows that the replica computes at once.
+    """
     targets = data.train.num_targets
     weights = 8 * model.count_params()  # and their gradients, in float32
     activations = model.backbone.expected_bytes(
@@ -476,9 +479,9 @@ def progress_text(kind, scalars):
 
 
 def rows_of_step(data, step):
-    """Find the records in a step's batch: a list with a dict for each row.
+    """List the shard and the record number of each row of a step's batch.
 
-    Steps are counted from 1.
+    The list has a dict for each row. Steps are counted from 1.
     """
     is_mixed = len(sets_of(data)) > 1
     return [
@@ -492,10 +495,10 @@ def rows_of_step(data, step):
 
 
 def evaluation(run, data, model):
-    """Make the function `evaluate` of `loop.Training`, on held-out records.
+    """Make a function that evaluates the model on the held-out records.
 
     Returns:
-        function, or None without held-out records.
+        function for `loop.Training.evaluate`, or None without held-out records.
     """
     settings, held_out = run.settings, data.held_out
     if held_out is None:

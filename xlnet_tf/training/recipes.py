@@ -1,7 +1,7 @@
 """Recipes: named settings for pretraining, and settings for tasks.
 
-The module imports no large package, because the commands list recipes in
-`--help`.
+The commands import this module to list the recipes in `--help`. So that
+`--help` is fast, the module imports no large package.
 """
 
 import typing

@@ -115,7 +115,7 @@ def record_sets(records):
 
 
 def with_fields(config, assignments):
-    """Replace the fields of a config that `--set` assigns; return a copy.
+    """Copy a config, and assign the values of `--set` to its fields.
 
     Args:
         config: XLNetConfig or BertConfig.

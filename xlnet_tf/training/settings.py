@@ -1,17 +1,22 @@
 """Settings of runs: each field is an option and a key of a settings file.
 
-The module imports no large package, because `--help` of the commands lists
-these fields.
+The commands import this module to list the fields in `--help`. So that
+`--help` is fast, the module imports no large package.
 
 Each field has an `influence`, which decides whether a resumed run may change
 the field:
 
-- `NOTHING`: the field decides only when a run evaluates, saves and ends.
-- `NUMBERS` (default): the field changes how a step updates the weights.
+- `NOTHING`: the field changes no update of the weights. It decides, for
+  example, when a run evaluates, saves and ends.
+- `NUMBERS` (default): the field changes how a step updates the weights, or how
+  the model computes answers.
 - `DATA`: the field changes the order of the data, or the meaning of a
   checkpoint.
 - `PLACE`: the field names files, machines or a model. Instead of such fields,
   `run.json` contains the model's config and the digests of the files.
+
+A resumed run may not change `DATA` fields. A resumed fine-tuning run may not
+change `NUMBERS` fields either.
 """
 
 import dataclasses
@@ -233,7 +238,7 @@ class Compute(RunSettings):
 
     @property
     def policy(self):
-        """Name of Keras' dtype policy for this precision, str."""
+        """Name of Keras' dtype policy for the field `precision`, str."""
         if self.precision == "float32":
             return self.precision
         return f"mixed_{self.precision}"
@@ -330,9 +335,10 @@ class Schedule(RunSettings):
 class PretrainingSettings(Schedule, Compute, Optimization):
     """Settings of a pretraining run.
 
-    The config of the model is separate. The defaults come from the paper and
-    the released code, except for settings that depend on the size of the
-    machine. Each row of a batch is a sequence of tokens from the records.
+    The model's config is not part of the settings: `config` or `preset` names
+    the config. The defaults come from the paper and the released code, except
+    for settings that depend on the size of the machine. Each row of a batch is
+    a sequence of tokens from the records.
 
     Example:
         ```python
@@ -792,8 +798,9 @@ class FinetuningSettings(Schedule, Compute, Optimization):
             model_config: XLNetConfig or BertConfig.
 
         Returns:
-            (FinetuningSettings with a learning rate, list of str). The lines
-            in the list explain an unusual rate.
+            (FinetuningSettings with a learning rate, list of str). The list
+            has a line about the rate if a small model's rate was set.
+            Otherwise the list is empty.
         """
         if self.learning_rate is not None:
             return self, []

@@ -13,7 +13,8 @@ BACKENDS = ("tensorflow", "jax")
 def check_backend(work, names=BACKENDS):
     """Import Keras, and refuse a backend that the command does not support.
 
-    If the backend is JAX, TensorFlow reads data and writes files on the CPU.
+    If the backend is JAX, this function hides the GPUs from TensorFlow.
+    TensorFlow then reads data and writes files on the CPU.
 
     Args:
         work: str, noun for the error message, such as "pretraining".

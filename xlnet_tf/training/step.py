@@ -23,10 +23,10 @@ class Loss(typing.NamedTuple):
     """Functions that compute the loss of a model on a batch.
 
     Attributes:
-        outputs: function of a dict of a micro-batch's features that returns the
-            model's outputs. In training the features contain `dropout_seed`.
-            With memory the outputs are a dict with `memories` and
-            `memory_mask`.
+        outputs: function that computes the model's outputs from a
+            micro-batch's features, a dict. In training the features contain
+            `dropout_seed`. With memory the outputs are a dict with `memories`
+            and `memory_mask`.
         sums: function of (outputs, features) that returns (objective, metrics,
             weight), sums over the rows. The objective is the scalar to
             differentiate, the metrics are a dict from names to scalars, and the
@@ -62,8 +62,8 @@ class LoopReport(typing.NamedTuple):
     Attributes:
         means: dict of str to float, means of the metrics over the finite steps.
             NaN if no step was finite.
-        gradient_norm: float, mean over the finite steps of the gradients' norm
-            before clipping.
+        gradient_norm: float, norm of the gradients before clipping, as a mean
+            over the finite steps.
         learning_rate: float, learning rate of the next step.
         results: list of StepResult, one for each step.
         skipped_in_a_row: int, number of consecutive steps at the end of the

@@ -24,9 +24,9 @@ class Stop:
     variable. The loop checks this variable after each step. A second signal
     interrupts the run immediately.
 
-    With several workers, a request to one worker stops all workers at the same
-    step, because the workers write a checkpoint together. They stop after a
-    loop of steps, or after a batch of an evaluation.
+    Several workers write a checkpoint together. So a request to one worker
+    stops all workers at the same step. They stop after a loop of steps, or
+    after a batch of an evaluation.
 
     Args:
         strategy: tf.distribute.Strategy.
@@ -101,10 +101,10 @@ class Stop:
         stack.callback(signal.set_wakeup_fd, before)
 
     def _note(self, number):
-        """Announce the first request to stop to the user and to the loop.
+        """Print that the run will stop, and set the variable `flag`.
 
-        This method runs outside the main thread, which may be tracing a
-        function.
+        Only the first call has an effect. This method may run in another
+        thread while the main thread traces a function.
         """
         if self._is_announced:
             return

@@ -13,8 +13,8 @@ from xlnet_tf.training.devices import is_one_device
 def make_optimizer(model, settings, **arguments):
     """Make and build AdamW with warm-up and decay of the learning rate.
 
-    The optimizer is built immediately, because Keras restores an optimizer
-    wrongly if it is not built.
+    The optimizer is built immediately, because Keras does not restore an
+    unbuilt optimizer correctly.
 
     Args:
         model: keras.Model, made in the strategy's scope.

@@ -13,8 +13,8 @@ _NAMES_OF_OTHERS = {"num_labels": "num_classes"}
 def refuse_misspelt(cls, names, further=()):
     """Refuse unknown arguments whose names resemble an argument of a class.
 
-    Unknown names that resemble no argument pass, because the class or a base
-    class may accept them.
+    Other unknown names are not refused, because the class or a base class may
+    accept them.
 
     Args:
         cls: class of a model.
@@ -45,7 +45,7 @@ def refuse_misspelt(cls, names, further=()):
 
 
 def head_for(cls, source, name=None):
-    """Find the Head in a source that fits the class of a task, or None.
+    """Find a source's Head for the class of a task; None if no Head fits.
 
     Args:
         cls: class of a task.
@@ -149,8 +149,8 @@ def labels_of_head(cls, source):
         source: WeightSource.
 
     Returns:
-        tuple of str. The tuple is empty if not exactly one head fits the task,
-        or the head's classes have no names.
+        tuple of str. The tuple is empty if no head or several heads fit the
+        task, or if the head's classes have no names.
     """
     try:
         source_head = head_for(cls, source)

@@ -31,7 +31,10 @@ def walk_layers(model):
 
 
 def inner_layers(layer):
-    """Yield (name, inner layer) of public attributes; lists come last."""
+    """Yield (name, inner layer) for the public attributes of a layer.
+
+    Layers in lists and tuples come last, with names such as "blocks/0".
+    """
     values = {k: v for k, v in vars(layer).items() if not k.startswith("_")}
     for name, value in values.items():
         if isinstance(value, keras.layers.Layer):

@@ -66,7 +66,7 @@ def layer_state(model):
 
 
 def _trainable_weights(prefix, layer):
-    """Map weight paths to `trainable`, if the layer's value differs."""
+    """Map paths to `trainable`, for weights that differ from the layer."""
     is_adapted = getattr(layer, "lora_enabled", False)
     return {
         prefix + weight.name: weight.trainable

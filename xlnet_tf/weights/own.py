@@ -300,8 +300,8 @@ def _keep_tokenizer(old, new):
 def write_tokenizer(tokenizer, path):
     """Write `tokenizer.json` and `assets/tokenizer/vocabulary.spm`.
 
-    If a folder in `path` is a link, a new folder replaces the link, because the
-    link's target may belong to another model.
+    Symbolic links on the path of the vocabulary are removed first. The target
+    of such a link may belong to another model.
 
     Args:
         tokenizer: object with `model_proto` (bytes) and `lowercase` (bool).

@@ -50,29 +50,32 @@ class Preset(_Model):
     ):
         """Make a model from a directory.
 
-        The format of the directory is detected. The directory may have the
-        files of `save_to_preset`, or the released `xlnet_config.json` with a
-        TensorFlow 1 checkpoint. It may have `xlnet_config.json` or
-        `params.yaml` with a checkpoint of Model Garden, or Hugging Face's
-        `config.json` with `model.safetensors`, its shards, or
-        `pytorch_model.bin`. The config field `gelu` is set to the form of GELU
-        that the format's own code computes: "tanh" for the release, "erf" for
-        Hugging Face's "gelu".
+        The format of the directory is detected. The formats are:
+
+        - the files of `save_to_preset`
+        - the released `xlnet_config.json` with a TensorFlow 1 checkpoint
+        - `xlnet_config.json` or `params.yaml` with Model Garden's checkpoint
+        - Hugging Face's `config.json` with `model.safetensors`, its shards, or
+          `pytorch_model.bin`
+
+        The config field `gelu` is set to the form of GELU that the format's own
+        code computes: "tanh" for the release, "erf" for Hugging Face's "gelu".
 
         A task loads its head from the directory if the directory has a head of
         the task's kind that fits the arguments. Otherwise the head is new.
 
         Layers that were frozen or quantized at `save_to_preset` are frozen or
-        quantized again. To train all layers, set `model.trainable` to False and
-        then to True, because Keras skips an assignment that changes nothing.
-        `save_to_preset` merges LoRA adapters into the weights. If the saved
-        model had adapters, the loaded model has none, and no layer of its
-        backbone is frozen.
+        quantized again. Keras skips an assignment that does not change
+        `trainable`. So, to train all layers, set `model.trainable` to False and
+        then to True. `save_to_preset` merges LoRA adapters into the weights. If
+        the saved model had adapters, the loaded model has none, and no layer of
+        its backbone is frozen.
 
         Args:
-            path: str or path of a directory, of a training run, or of a
-                TensorFlow checkpoint's prefix next to `xlnet_config.json`;
-                hf://OWNER/NAME; or "xlnet_tiny_en", the model in the package.
+            path: str or path of a model directory, of a training run, or of a
+                TensorFlow checkpoint's prefix. The checkpoint's config must be
+                in the same directory. Also hf://OWNER/NAME, or "xlnet_tiny_en",
+                the model in the package.
             load_weights: bool, whether to load the weights. If False, the model
                 keeps its initial weights. Default True.
             dtype: str or dtype policy, such as "mixed_bfloat16".
@@ -229,7 +232,7 @@ class Preset(_Model):
 
 
 def _replaced_whole(filepath, ending, overwrite):
-    """Find the local file of a path; None if Keras must handle the path."""
+    """Find the local file to write atomically; None if Keras writes it."""
     is_path = isinstance(filepath, (str, os.PathLike))
     if not is_path or "://" in os.fspath(filepath):
         return None

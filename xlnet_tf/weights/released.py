@@ -276,9 +276,9 @@ def save_tf1(model, path, tokenizer=None, name="task"):
     The files are `xlnet_config.json`, `xlnet_model.ckpt.*` and `spiece.model`.
     Config fields that the released code lacks have this library's names. The
     released code ignores these fields and always computes the tanh form of
-    GELU. The kind of summary, the number of answers and the names of classes
-    are command flags of the released code. The files cannot store these
-    settings, so a warning lists the settings that differ from the defaults.
+    GELU. The files cannot store some settings of a task, such as `summary`,
+    `num_starts`, `num_ends` and `labels`. A warning lists the lost settings that
+    differ from the defaults.
     `SHA256SUMS` lists the digests of the written files.
 
     Args:

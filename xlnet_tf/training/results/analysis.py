@@ -24,12 +24,14 @@ def analyse(task, examples, decoded, labels=None):
 
     Returns:
         dict of JSON values. Tasks with one class per text have
-        `calibration_error`. Tasks with two classes, and tasks with several
-        classes per text, have `positive` (the name of the positive class),
-        `roc_auc`, `average_precision`, `best_threshold` and `best_f1`.
-        Regression tasks have `spread`, the standard deviation of the
-        predictions divided by the standard deviation of the true numbers. For
-        all other tasks the dict is empty.
+        `calibration_error`. If there are two classes, these tasks also have the
+        result of `ranked`, and `positive` (the name of the positive class).
+        Tasks with several classes per text have the result of `ranked` for all
+        pairs of a text and a class. Their `positive` is "all classes together".
+        `positive` and the result of `ranked` are left out if all true answers
+        are positive or all are negative. Regression tasks have `spread`, the
+        standard deviation of the predictions divided by the standard deviation
+        of the true numbers. For all other tasks the dict is empty.
     """
     if task.kind == "regression":
         targets = np.array([float(x.label) for x in examples])

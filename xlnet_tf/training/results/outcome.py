@@ -124,8 +124,8 @@ def warning_of_failure(directory, vocabulary_size, predictions=1):
         directory: path of the run.
         vocabulary_size: int. The logarithm of this size is the loss of a random
             guess.
-        predictions: int, number of predictions for each token. The loss of a
-            token is the sum of the losses of its predictions. Default 1.
+        predictions: int, how often the objective predicts each target. The
+            loss of a target is the sum over these predictions. Default 1.
 
     Returns:
         str, the warning, or "" for no warning.

@@ -117,7 +117,11 @@ def _shown(example, one):
 
 
 def write_report(directory, task, examples, decoded, labels=None):
-    """Write tables and pictures of the answers, if the task has any.
+    """Write tables and pictures of the answers to a directory.
+
+    For question answering, the files for SQuAD's official scripts are also
+    written. For some kinds of tasks, such as multiple choice, nothing is
+    written.
 
     Args:
         directory: path of the directory for the files.

@@ -280,7 +280,12 @@ def _cut(value):
 
 
 def _weights(row, labels):
-    """Make the logits' weights for `influence_of_words` from a wrong answer."""
+    """Make the weights of the logits for `influence_of_words`.
+
+    The weight is 1 for a class that is predicted but not true, -1 for a class
+    that is true but not predicted, and otherwise 0. For regression tasks, the
+    weight is 1 if the predicted number is too large, and -1 if it is too small.
+    """
     if "true_score" in row:
         return float(np.sign(row["score"] - row["true_score"]))
     if "true_labels" in row:
@@ -310,8 +315,8 @@ def _element(tag, *content, **attributes):
     Args:
         tag: str, name of the element.
         *content: strs, numbers and elements. Each None is left out.
-        **attributes: strs, the attributes. The attribute "class" is written
-            "class_".
+        **attributes: strs, the attributes. Pass the attribute "class" as
+            `class_`, because `class` is a keyword of Python.
 
     Returns:
         xml.etree.ElementTree.Element.

@@ -103,9 +103,9 @@ def written(metrics, comma=", "):
     """Format metrics as a line of text.
 
     Args:
-        metrics: dict of str to float. If a threshold equals the lowest float32,
-            no question is answered. The line then has the words "never answers"
-            for this threshold.
+        metrics: dict of str to float. The lowest float32 is a threshold of
+            SQuAD at which no question is answered. Instead of this number, the
+            line has the words "never answers".
         comma: str, text between two metrics. Default ", ".
     """
     return comma.join(

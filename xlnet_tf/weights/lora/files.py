@@ -165,7 +165,11 @@ def load_adapters(model, path):
 
 
 def _read(path):
-    """Read an adapter file: (dict in its attribute, dict of its arrays)."""
+    """Read the attribute `adapters` and all arrays of an adapter file.
+
+    Returns:
+        (dict, dict from the names of arrays to the arrays).
+    """
     import h5py
 
     try:

@@ -11,8 +11,9 @@ in four points:
   files contain the adapters, or merged kernels if `writes_merged` is set.
 - The gradient of a bias is summed axis by axis, which is faster in XLA on a
   CPU.
-- Inputs are multiplied as one matrix of rows (`EinsumDense` only on JAX), which
-  is also faster in XLA on a CPU.
+- Inputs are multiplied as one matrix of rows, which is also faster in XLA on a
+  CPU. `EinsumDense` does this only on JAX, because TensorFlow's einsum itself
+  multiplies matrices of rows.
 
 COMPATIBILITY: `_kernel` of Keras 3's dense layers is undocumented.
 """
@@ -197,8 +198,9 @@ class AdaptableDense(Adaptable, keras.layers.Dense):
 class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
     """Version of `keras.layers.EinsumDense` with adapters, see the module.
 
-    The equation is SPLIT_HEADS or JOIN_HEADS. Adapter b has the last axis of
-    the kernel, and adapter a all other axes.
+    The equation is SPLIT_HEADS or JOIN_HEADS. Adapter a has all axes of the
+    kernel except the last axis, followed by the axis of the rank. Adapter b has
+    the axis of the rank, followed by the kernel's last axis.
     """
 
     def product(self, inputs, kernel):
@@ -220,7 +222,7 @@ class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
     def adapted(self, inputs):
         """Multiply inputs by the adapters, a @ b.
 
-        In this example, r is the axis of the rank. The product "bkd,dnh->bnkh"
+        The letter r is the axis of the rank. The product "bkd,dnh->bnkh"
         becomes "bkd,dnr->bnkr" with a, then "bnkr,rh->bnkh" with b. If the
         product sums over the kernel's last axis, as in "bnqh,dnh->bqd", b comes
         first: "bnqh,rh->bnqr" with b, then "bnqr,dnr->bqd" with a.
@@ -268,8 +270,8 @@ def _sum_rows(tensor):
     """Sum [..., rows, W] to [W], one axis at a time.
 
     For bfloat16 with TensorFlow, a matrix product with ones replaces the sum.
-    In this case XLA may compile all operations except products
-    (`model/fusion.py`). For a sum, XLA would compute `tensor` again.
+    With `model/fusion.py`, XLA compiles sums but no matrix products. For a sum,
+    XLA would compute `tensor` again.
 
     If W is large, XLA on a CPU takes five times as long for one sum over two
     axes as for two sums over one axis each. XLA would also merge two successive
