@@ -277,9 +277,9 @@ def save_tf1(model, path, tokenizer=None, name="task"):
     Config fields that the released code lacks have this library's names. The
     released code ignores these fields and always computes the tanh form of
     GELU. The files cannot store some settings of a task, such as `summary`,
-    `num_starts`, `num_ends` and `labels`. A warning lists the lost settings that
-    differ from the defaults.
-    `SHA256SUMS` lists the digests of the written files.
+    `num_starts`, `num_ends` and `labels`. A warning lists the lost settings
+    that differ from the defaults. `SHA256SUMS` lists the digests of the written
+    files.
 
     Args:
         model: XLNetBackbone, or a task with such a backbone.
