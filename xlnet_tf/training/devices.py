@@ -49,7 +49,8 @@ def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
     Args:
         name: str. "auto" selects the first strategy that applies: "tpu" if
             `tpu` or TPU_NAME is set, "multi_worker" if TF_CONFIG lists several
-            processes, "mirrored" if there are several GPUs, or "one_device".
+            processes, "mirrored" if there are several GPUs, otherwise
+            "one_device".
             "mirrored" without a GPU uses the logical CPU devices, and warns if
             there is only one CPU device.
         tpu: str, name or `grpc://` address of a TPU, or "local" on a TPU VM.
@@ -504,9 +505,9 @@ def deadline(seconds, message):
     Some calls hold Python's lock while they wait, so that neither a thread nor
     a signal handler can run. For this reason a small second process prints the
     message. After that `faulthandler`, which needs no lock, ends this process.
-    Within the context, Ctrl-C ends this process at once. SIGTERM is blocked. At
-    the end of the context, the handler from before the context gets the signal.
-    TensorFlow's handler would lose the signal.
+    Within the context, Ctrl-C ends this process at once. SIGTERM waits until
+    the end of the context. The earlier handler then gets the signal, because
+    TensorFlow's handler would lose it.
 
     Args:
         seconds: float, the time limit.

@@ -72,9 +72,9 @@ class Evaluator:
 
         Returns:
             dict of str to float: the metrics of the main split, then the
-            metrics of every other split. The metric names of the other
-            splits have the suffix `_NAME`, where NAME is the split's name. The
-            result is None if the evaluation was stopped.
+            metrics of every other split. The metric names of the other splits
+            have the suffix `_NAME`, where NAME is the split's name. The result
+            is None if the evaluation was stopped.
         """
         scalars = {}
         for name, (examples, _, _) in self._splits.items():

@@ -182,8 +182,8 @@ def end_of_loop(step, settings, evaluates):
     Args:
         step: int, number of steps so far.
         settings: PretrainingSettings or FinetuningSettings.
-        evaluates: bool, whether loops also end at evaluations. If so, a
-            new loop begins after each evaluation.
+        evaluates: bool, whether loops also end at evaluations. If so, the
+            loops are counted from the latest evaluation.
     """
     begin, end = 0, settings.steps
     if evaluates:

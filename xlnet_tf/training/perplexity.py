@@ -204,7 +204,7 @@ def _losses(model, names):
     """Make a function that computes the sum of the losses of a batch.
 
     The function returns (sum, dict of the model's outputs in `names`). `names`
-    are the outputs with the memories, or empty.
+    are `memories` and `memory_mask`, or empty without memory.
     """
 
     def losses(**features):

@@ -342,7 +342,7 @@ def first_lines(run, data, model):
 
 
 def expected_bytes(model, rows, data):
-    """Estimate a step's memory on a replica in bytes, without Adam's moments.
+    """Estimate the bytes of a step on a replica, without Adam's moments.
 
     `rows` is the number of rows that the replica computes at once.
     """

@@ -1,7 +1,7 @@
 """Recipes: named settings for pretraining, and settings for tasks.
 
-The commands import this module to list the recipes in `--help`. So that
-`--help` is fast, the module imports no large package.
+The commands import this module to list the recipes in `--help`. The module
+imports no large package, so that `--help` is fast.
 """
 
 import typing

@@ -1,7 +1,7 @@
 """Settings of runs: each field is an option and a key of a settings file.
 
-The commands import this module to list the fields in `--help`. So that
-`--help` is fast, the module imports no large package.
+The commands import this module to list the fields in `--help`. The module
+imports no large package, so that `--help` is fast.
 
 Each field has an `influence`, which decides whether a resumed run may change
 the field:
@@ -335,10 +335,10 @@ class Schedule(RunSettings):
 class PretrainingSettings(Schedule, Compute, Optimization):
     """Settings of a pretraining run.
 
-    The model's config is not part of the settings: `config` or `preset` names
-    the config. The defaults come from the paper and the released code, except
-    for settings that depend on the size of the machine. Each row of a batch is
-    a sequence of tokens from the records.
+    The settings do not contain the model's config: `config` or `preset` names
+    it. The defaults come from the paper and the released code, except for
+    settings that depend on the size of the machine. Each row of a batch is a
+    sequence of tokens from the records.
 
     Example:
         ```python
@@ -798,8 +798,8 @@ class FinetuningSettings(Schedule, Compute, Optimization):
             model_config: XLNetConfig or BertConfig.
 
         Returns:
-            (FinetuningSettings with a learning rate, list of str). The list
-            has a line about the rate if a small model's rate was set.
+            (FinetuningSettings with a learning rate, list of str). The list has
+            a line about the rate if a small model gets its default rate.
             Otherwise the list is empty.
         """
         if self.learning_rate is not None:

@@ -62,8 +62,8 @@ class LoopReport(typing.NamedTuple):
     Attributes:
         means: dict of str to float, means of the metrics over the finite steps.
             NaN if no step was finite.
-        gradient_norm: float, norm of the gradients before clipping, as a mean
-            over the finite steps.
+        gradient_norm: float, mean norm of the gradients before clipping, over
+            the finite steps.
         learning_rate: float, learning rate of the next step.
         results: list of StepResult, one for each step.
         skipped_in_a_row: int, number of consecutive steps at the end of the

@@ -117,11 +117,11 @@ def _shown(example, one):
 
 
 def write_report(directory, task, examples, decoded, labels=None):
-    """Write tables and pictures of the answers to a directory.
+    """Write tables and pictures of a model's answers.
 
-    For question answering, the files for SQuAD's official scripts are also
-    written. For some kinds of tasks, such as multiple choice, nothing is
-    written.
+    For question answering, the function also writes the files for SQuAD's
+    official scripts. For some kinds of tasks, such as multiple choice, it
+    writes nothing.
 
     Args:
         directory: path of the directory for the files.
