@@ -50,9 +50,8 @@ def make_strategy(name="auto", tpu=None, worker_timeout=600.0):
         name: str. "auto" selects the first strategy that applies: "tpu" if
             `tpu` or TPU_NAME is set, "multi_worker" if TF_CONFIG lists several
             processes, "mirrored" if there are several GPUs, otherwise
-            "one_device".
-            "mirrored" without a GPU uses the logical CPU devices, and warns if
-            there is only one CPU device.
+            "one_device". "mirrored" without a GPU uses the logical CPU devices,
+            and warns if there is only one CPU device.
         tpu: str, name or `grpc://` address of a TPU, or "local" on a TPU VM.
             Default None.
         worker_timeout: float, seconds that workers wait for each other. If
