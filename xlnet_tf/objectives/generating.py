@@ -44,7 +44,7 @@ class GeneratingModel:
         Raises:
             ValueError: if the model has no tokenizer, if its objective cannot
                 generate, if settings contradict each other or the model, or if
-                `inputs` is a str and is empty or too long.
+                `inputs` is a str that is empty or too long.
             NotImplementedError: if the backend is neither TensorFlow nor JAX.
 
         Example:

@@ -40,7 +40,7 @@ class Objective:
     has several objectives, the labels of the first objective define whether a
     batch is labelled. The losses of all objectives are divided by one number,
     the sum of the weights of the first objective's predictions. In every other
-    objective the weights of the predictions must have the same sum.
+    objective, the weights of the predictions must have the same sum.
 
     Attributes:
         name: str, name of the objective in `objectives.OBJECTIVES`.

@@ -16,7 +16,7 @@ class Permutation(TokenPrediction):
 
     The batch has the factorization order (`factorization_rank` or `perm_mask`)
     and the positions of the targets (`target_positions` or `target_mapping`).
-    For the labels and the outputs see `TokenPrediction`.
+    For the labels and the outputs, see `TokenPrediction`.
 
     `factorization_rank` can express any order. The ranks 0 to T - 1 express the
     order of the text. With these ranks every content row attends to the same

@@ -234,7 +234,7 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
     def predict_step(self, *arguments):
         """Compute a step of `predict`, without the largest outputs.
 
-        The step leaves out the memories and the scalar `loss`. If the outputs
+        The step leaves out `memories`, `memory_mask` and `loss`. If the outputs
         have `query`, the step also leaves out `content`.
         """
         outputs = super().predict_step(*arguments)

@@ -112,9 +112,9 @@ def prepared(model, x, y=None, sample_weight=None):
 
 
 def refuse_weights():
-    """Refuse sample weights or class weights that are given without labels.
+    """Refuse sample weights or class weights without labels.
 
-    Keras would ignore these weights.
+    Keras would ignore such sample weights.
 
     Raises:
         ValueError: always.

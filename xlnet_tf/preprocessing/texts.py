@@ -206,8 +206,7 @@ def _labels(examples, labels):
 def _several_labels(examples, labels):
     """Make the array of multi-label targets, float32 [examples, classes].
 
-    1 = the example has the class, 0 = it has not, -1 = the example is
-    unlabelled.
+    1 = the example has the class, 0 = it does not, -1 = it is unlabelled.
     """
     check_known("multi_label", examples, labels)
     known = {label: index for index, label in enumerate(labels)}

@@ -123,7 +123,7 @@ def finite_numbers(y, least=-math.inf, noun="example"):
 
 
 def checked_labels(labels, num_classes):
-    """Check names of classes and return them as a list, or None for None."""
+    """Check names of classes and return them as a list; None stays None."""
     if labels is None:
         return None
     if len(labels) != num_classes:

@@ -266,9 +266,8 @@ class QuestionAnswering(TaskKind):
     def arguments_for(cls, spec, settings, labels):
         """Constructor arguments, with the initial `null_threshold`.
 
-        The initial threshold is None for "squad-1.1", and 0 for other tasks.
-        For these other tasks, `adopt` stores the best threshold after each
-        evaluation.
+        The threshold is None for "squad-1.1". For other tasks it is 0 at first,
+        and `adopt` sets the best threshold after each evaluation.
         """
         return {
             **super().arguments_for(spec, settings, labels),
