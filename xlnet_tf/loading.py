@@ -77,8 +77,8 @@ def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
 
     Args:
         path: str or path of a `.keras` file or of a run's output, or any path
-            that `from_preset` accepts. In a run's output the model is
-            `model.keras`.
+            that `from_preset` accepts. From a run's output the function loads
+            `model.keras`, or the run's preset if this file is missing.
         verify: bool, whether to compare the files of a directory with its
             `SHA256SUMS`, if this file exists. Default True. The checksums in a
             `.keras` file are always verified.

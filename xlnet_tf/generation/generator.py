@@ -39,8 +39,7 @@ class GeneratedText:
             tokens of the stop string, and `text` ends before the stop string.
         log_probability: float, log-probability of `token_ids` and the end token
             under the model. With beam search, rules such as `no_repeat_ngram`
-            change this value. With beam search, this value also includes the
-            tokens after a stop string.
+            change this value, and it includes the tokens after a stop string.
         score: float, value by which the texts of a prompt are sorted.
         has_ended: bool, whether the model or a stop string ended the text.
             False: the text reached the maximum length.

@@ -328,10 +328,10 @@ def length_penalty(lengths, alpha):
 
 
 def _of_ended(tokens, scores, num_steps, settings, symbols):
-    """Clear tokens after the end token, and complete the scores.
+    """Clear tokens after the end token; apply the penalty to all scores.
 
-    If a text has not ended, its score is divided by the length penalty. Model
-    Garden has already divided the scores of ended texts.
+    Model Garden has already divided the scores of ended texts by the length
+    penalty. This function divides the scores of all other texts.
     """
     missing = num_steps - tf.shape(tokens)[2]
     tokens = tf.pad(tokens, [[0, 0], [0, 0], [0, missing]], constant_values=-1)

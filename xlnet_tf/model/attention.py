@@ -46,8 +46,8 @@ from xlnet_tf.weights.lora.layers import AdaptableEinsumDense
 class AttentionContext:
     """Positions, masks and segments, shared by all layers of a forward pass.
 
-    The class is a dataclass and not a tuple. Keras refuses an argument of a
-    layer if the argument is a tuple that mixes tensors with other values.
+    The class is a dataclass and not a tuple, because Keras refuses a tuple of
+    tensors and other values as an argument of a layer.
 
     Attributes:
         distances: EncodedDistances.

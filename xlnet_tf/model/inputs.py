@@ -225,8 +225,8 @@ def refuse_arguments(names):
 
     Raises:
         TypeError: if an argument has the name of a feature in this library, in
-            Hugging Face's library or in the released code. Also if an argument
-            has Hugging Face's name of a call argument.
+            Hugging Face's library or in the released code, or has Hugging
+            Face's name of a call argument.
     """
     for name in names:
         if name in _ARGUMENTS_OF_OTHERS:

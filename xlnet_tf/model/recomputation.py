@@ -16,10 +16,9 @@ from xlnet_tf.weights.layer_paths import layers_by_path
 def leave_scope(model):
     """Take the layers of a model out of the `keras.RematScope` around them.
 
-    In that scope Keras would recompute each layer separately. On TensorFlow,
-    Keras recomputes with `tf.recompute_grad`. In a graph, `tf.recompute_grad`
-    accepts no keyword arguments. Inside a call of `rematerialized`,
-    `tf.recompute_grad` computes no gradients of weights.
+    In that scope Keras would recompute each layer separately, on TensorFlow by
+    `tf.recompute_grad`. This function accepts no keyword arguments in a graph.
+    Inside a call of `rematerialized` it computes no gradients of weights.
 
     COMPATIBILITY: the attribute `_remat_mode` of Keras 3's layers is
     undocumented.
@@ -46,8 +45,8 @@ def rematerialized(function, layer, inputs):
     """Call a function of a layer; call it again in the backward pass.
 
     Only the inputs of the call are kept for the backward pass. `keras.remat`
-    cannot be used here. On JAX, `keras.remat` refuses a layer whose custom
-    gradient closes over earlier values. Attention is such a layer.
+    cannot be used here. On JAX it refuses a layer, such as attention, whose
+    custom gradient closes over earlier values.
 
     Args:
         function: function of tensors that returns one tensor. It may use the

@@ -39,8 +39,8 @@ class AttentionRules(NamedTuple):
     """Inputs of attention that get no gradient, for one forward pass.
 
     All layers share these inputs, except `dropout` and `seed`. Inside a kernel
-    the tensors may have other shapes. A kernel may add an axis of heads, or
-    slice the axes of examples, rows and keys.
+    the tensors may have other shapes. A kernel may add an axis of heads, select
+    one example, or slice the axes of rows and keys.
 
     Attributes:
         mask: bool tensor of shape [B or 1, Q, K], True = may attend, or None if

@@ -120,8 +120,8 @@ def sum_keys(gradients):
     """Sum the parts' gradients of the keys.
 
     The keys of every part begin with key 0. The function does not pad the
-    shorter gradient. On a CPU, XLA would compute the pad on only one core. XLA
-    would also compile the pad to more code than ten other operations.
+    shorter gradient. On a CPU, XLA pads on only one core, and compiles a pad to
+    more code than ten other operations.
 
     Args:
         gradients: list of float tensors of shape [B, N, keys of the part, H]. A

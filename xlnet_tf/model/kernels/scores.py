@@ -155,7 +155,7 @@ def attend_heads(weights, largest, value, rules):
 
     Returns:
         (attended values of shape [..., Q, H], factor of shape [..., Q]). The
-        product of a row's kept weights and the row's factor is the row's
+        kept weights of a row, times the row's factor, are the row's
         probabilities after dropout. The factor has the type `score_dtype`.
     """
     kept = _kept(weights, rules)

@@ -343,9 +343,9 @@ def _load_by_key(scores, block, starts, first_key, sizes):
     """Load the scores by distance of a tile, [X, Y], in a transposed layout.
 
     In the layout of the query's tiles, Triton gives each thread eight
-    neighbouring scores of a row. The address of the first score may be odd. The
-    thread would then load the eight scores one by one. In the transposed
-    layout, neighbouring threads load neighbouring scores.
+    neighbouring scores of a row. The address of the first score may be odd, so
+    the thread would load the eight scores one by one. In the transposed layout,
+    neighbouring threads load neighbouring scores.
     """
     keys = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
     where = keys[:, None] + starts[None, :]
