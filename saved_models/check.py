@@ -134,7 +134,7 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
     for the precision of the export, times the largest magnitude of the output
     (at least 1). An export that keeps the model's dtype has the model's
     precision. In float32, at most 1 % of the values of other outputs, such as
-    texts, may differ: rounding decides between equal scores. In lower
+    texts, may differ, because rounding decides between equal scores. In lower
     precisions, all differences in these outputs are counted but allowed.
 
     Args:

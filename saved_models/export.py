@@ -282,10 +282,10 @@ def load_model(path):
 def _window_stride(source, model, sequence_length):
     """Find the `window_stride` of the run that trained a model, or None.
 
-    The result is None if the run did not average the outputs of a long text's
-    windows, or if the model's signatures do not read windows. If the run has no
-    stride, or the stride is too long for `sequence_length`, the result is half
-    of `sequence_length`.
+    The result is None if `source` is not in a run, the run did not average the
+    outputs of a long text's windows, or the model's signatures do not read
+    windows. If the run has no stride, or the stride is too long for
+    `sequence_length`, the result is half of `sequence_length`.
     """
     from saved_models.model_card import training_facts
     from saved_models.signatures import signatures_for

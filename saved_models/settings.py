@@ -55,18 +55,21 @@ class ExportSettings(settings.Settings):
             request. Default 4 MiB.
         max_request_tokens: int, maximum number of tokens of all sequences in a
             request. Padding and generated tokens are counted. Tokens in windows
-            of long texts are not counted. Default 524,288.
-        max_request_windows: int, maximum number of windows of long texts in a
-            request. Default 8192.
-        jit_compile: bool, whether XLA compiles the model. With XLA, the numbers
-            of rows and blanks are padded to powers of two. Default False.
+            are not counted. Default 524,288.
+        max_request_windows: int, maximum number of windows of long texts or
+            contexts in a request. Default 8192.
+        jit_compile: bool, whether XLA compiles the model. With XLA, the number
+            of rows in a batch is padded to a power of two, or to `max_batch` if
+            `max_batch` is smaller. The number of blanks is padded to a power of
+            two. Default False.
         memory_length: int, M, number of tokens whose hidden states the
             signature `document_segment` returns as memory. 0: the export does
             not have this signature. Default None: the model's `memory_length`,
             or `sequence_length` if the model has no memory.
         generation: GenerationSettings or a dict of some of its fields, for the
-            signature `generate` of pretrained models. Default None: the export
-            does not have this signature.
+            signature `generate` of pretrained and sequence-to-sequence models.
+            Default None: a pretrained model is exported without `generate`. A
+            sequence-to-sequence model keeps the task's generation settings.
 
     Raises:
         TypeError: if a value is of the wrong kind.

@@ -207,7 +207,8 @@ class _Exchange:
 def _refusal(url, reply, content):
     """Make the exception for a failed request.
 
-    The types of the exceptions are the same as in `GrpcTransport`.
+    The types are the same as in `GrpcTransport`, with one exception:
+    RESOURCE_EXHAUSTED (429) is `Unavailable` here and a RuntimeError there.
     """
     message = f"{url}: {reply.status}: {_message(content)}"
     if 300 <= reply.status < 400:

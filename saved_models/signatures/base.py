@@ -267,8 +267,9 @@ class ModelSignatures(tf.Module):
     def _examples(self, shown, filled, num_symbols, begin=()):
         """Make example requests: `shown`, and requests that fill buckets.
 
-        With several buckets, one request fills each bucket. Each request is
-        repeated for all numbers of rows in `_batches`.
+        With several buckets, there is one request for each bucket, with a text
+        that fills the bucket. Each request is made once for each number of rows
+        in `_batches`.
 
         Args:
             shown: dict from input name to str or list of str, the example in

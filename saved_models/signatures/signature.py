@@ -55,9 +55,9 @@ class Signature:
         inputs: dict from input name to tf.TensorSpec.
         summary: str, one sentence about the function's results.
         meaning: dict from the name of each input or output to a description.
-        examples: list of requests, at least one. A request is a dict from
-            input name to NumPy array. All requests warm up a server; the model
-            card shows the first request.
+        examples: list of requests, at least one. A request is a dict from input
+            name to NumPy array. All requests warm up a server; the model card
+            shows the first request.
 
     Raises:
         ValueError: if TensorFlow Serving does not support an input's name, or

@@ -74,8 +74,8 @@ class Preset(_Model):
         Args:
             path: str or path of a model directory, of a training run, or of a
                 TensorFlow checkpoint's prefix. The checkpoint's config must be
-                in the same directory. Also hf://OWNER/NAME, or "xlnet_tiny_en",
-                the model in the package.
+                in the same directory. `path` may also be hf://OWNER/NAME, or
+                "xlnet_tiny_en", the model in the package.
             load_weights: bool, whether to load the weights. If False, the model
                 keeps its initial weights. Default True.
             dtype: str or dtype policy, such as "mixed_bfloat16".
@@ -232,7 +232,7 @@ class Preset(_Model):
 
 
 def _replaced_whole(filepath, ending, overwrite):
-    """Find the local file to write atomically; None if Keras writes it."""
+    """Find the local file to write atomically; None if Keras gets the path."""
     is_path = isinstance(filepath, (str, os.PathLike))
     if not is_path or "://" in os.fspath(filepath):
         return None

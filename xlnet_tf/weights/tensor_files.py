@@ -219,7 +219,7 @@ def open_arrays(file):
 
     Yields:
         dict of str to h5py.Dataset, in the order of the file. All arrays are
-        stored in this file, and no array is larger than the file.
+        stored in this file, and together they are not larger than the file.
 
     Raises:
         OSError: if the file is not HDF5.
@@ -331,7 +331,7 @@ def store_as_float16(file):
 
 
 def check_arrays(file, size):
-    """Refuse HDF5 files with arrays larger than the file or in other files.
+    """Refuse HDF5 files with arrays that `open_arrays` refuses.
 
     Args:
         file: seekable binary file.
@@ -339,8 +339,8 @@ def check_arrays(file, size):
 
     Raises:
         OSError: if the file is not HDF5.
-        ValueError: if an array is larger than the file, or stored in another
-            file.
+        ValueError: if the arrays together are larger than the file, or an array
+            is stored in another file or has no numbers.
     """
     import h5py
 
@@ -378,7 +378,7 @@ def _checked_arrays(file, handle, stored_bytes):
 
 
 def _check_storage(file, stored_bytes, arrays):
-    """Refuse arrays that are stored outside a file or larger than the file."""
+    """Refuse arrays in other files, without numbers, or too large in total."""
     declared = sum((x.size or 0) * x.dtype.itemsize for x in arrays.values())
     problem = None
     for name, array in arrays.items():
@@ -409,7 +409,7 @@ def digest_of_weights(path):
         str, 16 hexadecimal digits.
 
     Raises:
-        ValueError: if an HDF5 file declares an impossible size.
+        ValueError: if `open_arrays` refuses the arrays of an HDF5 file.
     """
     digest = hashlib.sha256()
     files = as_model_path(path).iterdir()

@@ -250,8 +250,8 @@ def head_tables(scope):
     """Make tables that map each head's variables to Hugging Face's names.
 
     Args:
-        scope: str, see `backbone_table`. Of the names in these tables, only
-            the names of the pooler's tensors begin with the scope.
+        scope: str, see `backbone_table`. In these tables, only the names of the
+            pooler's tensors begin with the scope.
 
     Returns:
         dict from a task's class name to the table of its head.

@@ -216,7 +216,10 @@ def activation_value(config):
 
 
 def label_values(task, arguments):
-    """Make the entries of `config.json` for the names of a head's classes.
+    """Make the entries of `config.json` that describe a head's outputs.
+
+    `problem_type` is set for regression and for several labels per text. The
+    names of the classes are in `id2label` and `label2id`.
 
     Args:
         task: str, class name of the task.
