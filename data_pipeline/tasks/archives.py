@@ -297,7 +297,7 @@ def _decoded(data, place, first_line=1):
     Args:
         data: bytes.
         place: str, path of the file, for messages.
-        first_line: int, line number, in the file, of the first line of `data`.
+        first_line: int, number of the first line of `data` in the file.
 
     Raises:
         ValueError: the bytes are not UTF-8. The message names the row.
@@ -321,7 +321,7 @@ def parse_json(text, place, first_line=1):
     Args:
         text: str.
         place: str, path of the file, for messages.
-        first_line: int, line number, in the file, of the first line of `text`.
+        first_line: int, number of the first line of `text` in the file.
 
     Raises:
         ValueError: the text is empty or not valid JSON. The message names the

@@ -77,12 +77,12 @@ class Columns:
 
     The first row is a header if it contains a column name that is usual for the
     task or given by the user, or if its cells are the numbers 0, 1, 2 and so
-    on. A number given by the user is not such a name. A label in the first row
-    may be the same number.
+    on. A number given by the user is not such a name, because a label in the
+    first row may be the same number.
 
     If the user gives all columns by number, a header must have a usual name in
-    each of these columns. A single text or label may happen to be equal to a
-    usual name. Without a header, indices select the columns.
+    each of these columns, because a single text or label may happen to be equal
+    to a usual name. Without a header, indices select the columns.
 
     Args:
         table: Table.
@@ -270,7 +270,7 @@ class Columns:
         )
 
     def _key(self, role):
-        """Find the keys of a role's columns in a row: a tuple, or None."""
+        """Find the keys of a role's columns in table rows: a tuple, or None."""
         candidates = self._task.columns[role]
         if role in self._given:
             names = self._folded if self._has_header else ()
@@ -496,9 +496,8 @@ def has_columns(table, task, columns):
         table: Table.
         task: TaskSpec.
         columns: dict from `parse_columns`, columns of the earlier table. An
-            index that is no column name fits only a table whose rows are lists.
-            In addition, at least one required role must lack a column with a
-            usual name.
+            index that is no column name fits a table only if its rows are lists
+            and a required role lacks a column with a usual name.
 
     Returns:
         bool.

@@ -76,8 +76,8 @@ def unlabelled_marks(labels, known):
 
     A known class never means "no label". If no classes are known, "-1" is a
     class in two cases: another label is a negative number, or the only labels
-    outside of `NO_LABELS` are 0, 1 or +1. "-" is a class if "+" is a label,
-    too.
+    outside of `NO_LABELS` are 0, 1 or +1. "-" is a class if "+" is also a
+    label.
 
     Args:
         labels: set of str, all labels of a file.

@@ -175,7 +175,8 @@ def read_texts(path, columns=None):
     """Read the texts of a table and ignore all other columns.
 
     Args:
-        path: str or path-like, a single file, see `read_examples`.
+        path: str or path-like, a file, an archive with one table, or the
+            directory of a saved data set, see `archives.open_tree`.
         columns: columns of the roles "text" and "id", see `read_examples`. If
             the column with the texts is not given, a column with a usual name
             is used. If there is no such column, a column is guessed.
@@ -186,9 +187,9 @@ def read_texts(path, columns=None):
 
     Raises:
         FileNotFoundError: `path` does not exist.
-        ValueError: the file is not valid, the column with the texts is unclear,
-            or the file has pairs of texts and `columns` does not choose a
-            column.
+        ValueError: `path` is another directory or archive, the file is not
+            valid, the column with the texts is unclear, or the file has pairs
+            of texts and `columns` does not choose a column.
     """
     task = find_task("classification")
     roles = {role: task.columns[role] for role in ("text", "id")}

@@ -26,12 +26,11 @@ def hold_out(examples, fraction, seed):
     last training example of another class.
 
     A group is held out only if the held-out share then comes closer to the
-    requested share. Questions of SQuAD are first divided by article. The
-    held-out number may then differ from the requested number by more than half
-    of the requested number. In this case, articles with more questions than the
-    requested number are divided into their paragraphs. A warning reports a
-    held-out share below half or above twice the requested share. Up to two
-    held-out examples per class are never reported as too many.
+    requested share. Articles of SQuAD stay whole if the held-out number is then
+    0.5 to 1.5 times the requested number. Otherwise, articles with more
+    questions than the requested number are divided into their paragraphs. A
+    warning reports a held-out share below half or above twice the requested
+    share. Up to two held-out examples per class are never reported as too many.
 
     Args:
         examples: list of examples of the same kind.
@@ -137,8 +136,8 @@ def _choose(groups, classes, fraction, seed):
     def fits(place, name):
         """Whether holding out a group suits all classes except `name`, bool.
 
-        A single example of a class always suits the class. Several examples
-        suit the class if at most `fraction` of its examples are then held out.
+        A group suits a class if the group has only one example of the class, or
+        if at most `fraction` of the class is then held out.
         """
         return all(
             x == name or n == 1 or held[x] + n <= fraction * sizes[x]

@@ -6,10 +6,11 @@ Text formats:
   document, as in the released preprocessing. A document also ends after 200,000
   characters.
 - "running": each file is a document. A long file is cut at the first end of a
-  paragraph after each 200,000 characters. A blank line ends a paragraph, and
-  paragraphs are split into sentences. This format suits books, with or without
-  line breaks inside paragraphs, and wikitext-2, where blank lines only separate
-  headings.
+  paragraph after each 200,000 characters. If a document reaches 800,000
+  characters before such an end, it is cut at the next end of a line. A blank
+  line ends a paragraph, and paragraphs are split into sentences. This format
+  suits books, with or without line breaks inside paragraphs, and wikitext-2,
+  where blank lines only separate headings.
 - "jsonl": each line is an object `{"text": ...}` with the running text of a
   document.
 - "csv": each row is a document, with running text in the column "text".

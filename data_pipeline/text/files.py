@@ -92,7 +92,8 @@ def find_files(patterns):
     Raises:
         FileNotFoundError: a pattern matches no file, or matches a broken link.
         ValueError: a pattern names a pipe, a device, a directory without a
-            saved data set, or a saved data set that cannot be read.
+            saved data set, or a saved data set that cannot be read, or has `**`
+            in a bucket.
     """
     if isinstance(patterns, (str, os.PathLike)):
         patterns = [patterns]

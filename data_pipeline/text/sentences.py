@@ -30,7 +30,7 @@ def split_sentences(text):
     Returns:
         list of non-empty str, without white space at both ends. Line breaks
         inside a sentence become blanks. Other white space inside a sentence is
-        unchanged. Tokenizers replace several blanks by one blank.
+        unchanged, because tokenizers replace several blanks by one.
     """
     ends = [
         match.end()

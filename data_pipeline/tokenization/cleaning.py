@@ -17,8 +17,8 @@ model's own map contains. This has consequences:
   character is between two sigmas, the second sigma may differ from the result
   of `str.lower`.
 - The model's map composes the parts of a Hangul syllable, the parts of an Indic
-  vowel, and a letter with its kept accent. If a combining mark that the
-  cleaning removes is between the parts, the parts are not composed.
+  vowel, and a letter with its kept accent. If the cleaning removes a mark from
+  between the parts, the parts are not composed.
 - A user-defined symbol that the cleaning changes, such as "É", cannot occur in
   clean text. SentencePiece must not search for such a symbol in the text before
   cleaning.
@@ -353,10 +353,9 @@ def _variants(*options):
 def _sources(sequence, lowercase, keep_accents):
     """List the sequences whose cleaning gives `sequence`.
 
-    If accents are removed and `sequence` has three characters, the list is not
-    complete. It has `sequence` itself, and sequences of two characters. The
-    first of the two characters is cleaned to the first two characters of
-    `sequence`. The second is the third character of `sequence`.
+    If accents are removed and `sequence` has three characters, only two forms
+    are listed: `sequence` itself, and `sequence` with one character in place of
+    its first two characters.
     """
     variants = _variants(lowercase, keep_accents)
     if len(sequence) == 2 or keep_accents:
@@ -432,7 +431,7 @@ def _compile(rules):
 
 
 def _keep_clean_symbols(model, options):
-    """Make normal pieces of user-defined symbols that the cleaning changes.
+    """Turn user-defined symbols that the cleaning changes into normal pieces.
 
     SentencePiece searches for user-defined symbols before it applies the map,
     but the release searches after the cleaning. The converted pieces get the

@@ -250,7 +250,7 @@ class Tokenizer:
         characters. A piece inside such a replacement has the span of the
         replaced character. If a piece begins before a replacement and ends
         inside it, the span ends before the replaced character. From each piece
-        to the next, neither the begin nor the end of the span decreases.
+        to the next, begin and end never decrease.
 
         Args:
             text: str.

@@ -13,9 +13,8 @@ version in TensorFlow Text has two faults with such runs:
   joins the pieces of the parts.
 
 Cuts do not change the result. The characters on both sides of a cut are
-unknown, so no piece spans the cut. Cuts do not change the cleaning, because
-`cut` does not separate adjacent characters of a sequence that a cleaning rule
-replaces.
+unknown, so no piece spans the cut. A cut also never divides a sequence that a
+cleaning rule replaces.
 
 A chunk is a group of parts that SentencePiece tokenizes together.
 
