@@ -207,7 +207,7 @@ class _Exchange:
 def _refusal(url, reply, content):
     """Make the exception for a failed request.
 
-    The types are the same as in `GrpcTransport`, with one exception:
+    The errors have the same types as in `GrpcTransport`. Only
     RESOURCE_EXHAUSTED (429) is `Unavailable` here and a RuntimeError there.
     """
     message = f"{url}: {reply.status}: {_message(content)}"
