@@ -68,8 +68,8 @@ def first_line(error):
         error: Exception, or its text.
 
     Returns:
-        str. Unlike `in_a_line`, the function does not remove a full stop at the
-        end. If the text is empty, the name of the error's type.
+        str. A full stop at the end stays. If the text is empty, the name of the
+        error's type.
     """
     text = str(error).strip() or type(error).__name__
     return _shortened(text.splitlines()[0])

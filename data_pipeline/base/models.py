@@ -81,7 +81,7 @@ def read_run(directory):
 
     Returns:
         dict, the values that distinguish the run from other runs, such as its
-        settings and digests of its data. It also has the format version.
+        settings and digests of its data. The dict also has the format version.
 
     Raises:
         ValueError: the file is not a JSON object, or has another format

@@ -96,7 +96,7 @@ def best_spans(outputs, windows, contexts, n_best=5, max_answer_length=64):
 
 
 def _best_texts(spans, characters, numbers, n_best):
-    """Find the n best spans of each question, all with different texts.
+    """Find the n best spans with different texts for each question.
 
     `numbers` has the index of each question's context in `characters`.
 

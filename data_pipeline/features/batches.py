@@ -305,7 +305,7 @@ class Batches:
 
 
 class _Gather:
-    """Gather rows by index and pad them, with TensorFlow ops only."""
+    """Callable, made of TensorFlow ops, that gathers and pads rows by index."""
 
     def __init__(self, encoded, batch_size, length):
         self._encoded = encoded

@@ -280,7 +280,7 @@ def word_pieces(tokenize, words):
 
 
 def _at(rows, places, lengths, otherwise):
-    """Gather values of each row by index; other indices give a default.
+    """Gather values by index in each row; an index outside gives a default.
 
     Args:
         rows: ragged tensor [B, (T)].

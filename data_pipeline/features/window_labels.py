@@ -122,10 +122,10 @@ def window_labels(windows, rows, first, last, is_found):
 def training_windows(windows, contexts, answer_starts, answer_texts):
     """Choose one window per question and make its labels.
 
-    If several windows have the whole answer, the window with the most context
-    around the answer is chosen. If several windows have the same amount of
-    context, the first of these windows is chosen. If no window has the whole
-    answer, the first window is chosen and labelled as having no answer.
+    Among the windows with the whole answer, the window with the most context
+    around the answer is chosen. If several windows are equally good, the first
+    of these windows is chosen. If no window has the whole answer, the first
+    window is chosen and labelled as having no answer.
 
     Args:
         windows: QuestionWindows.

@@ -51,11 +51,11 @@ class PermutationReader(ObjectiveReader):
             groups in a random order. A function given as `order` has the
             arguments (token_ids int32 [B, T], is_target bool [B, T]) and
             returns the ranks, int32 [B, T]. The rank of context, which is not
-            predicted, is -1. If the records have a reused half, the rank -1 is
-            only for the context of the reused half. In the new half, all ranks,
-            including the ranks of context, must be above all ranks of the
-            reused half. Otherwise the states in memory would depend on later
-            tokens.
+            predicted, is -1. If the records have a reused half, only the
+            context of the reused half has the rank -1. In the new half, all
+            ranks, including the ranks of context, must be above all ranks of
+            the reused half. Otherwise the states in memory would depend on
+            later tokens.
     """
 
     order: str | Callable = "random"
@@ -190,8 +190,8 @@ def draw_ranks(
         record_index: int64 tensor [B].
         token_ids: int tensor [B, T].
         is_target: bool tensor [B, T].
-        permutation_length: int, length of a block. Tokens are shuffled only
-            within a block. All blocks of a half have the same shuffle.
+        permutation_length: int, length of a block. The blocks of a half stay in
+            the order of the text, and all have the same shuffle.
         order: str, one of `ORDERS`. Default "random".
 
     Returns:

@@ -1,7 +1,7 @@
 """Reader of pseudo-masked language modelling: masked blocks in random order.
 
-`xlnet_tf/objectives/pseudo_masked.py` computes the loss. For each target, the
-same module appends a pseudo token and the true token to the sequence.
+`xlnet_tf/objectives/pseudo_masked.py` computes the loss and appends a pseudo
+token and the true token of each target to the sequence.
 
 Shapes: B batch, T tokens of the sequence, P targets.
 """
@@ -33,11 +33,11 @@ class PseudoMaskedReader(ObjectiveReader):
     """Reader that draws blocks of tokens, predicted in a random order.
 
     The tokens of the blocks are the targets. In every epoch, new blocks are
-    drawn until the targets reach the requested share of all tokens. The last
-    block may exceed this share. 40 % of the drawn blocks have 2 to 6 tokens,
-    and 60 % have a single token. A block that overlaps another block or
-    contains a special token is discarded. 80 % of the targets are replaced by
-    <mask>, 10 % by a random token, and 10 % stay unchanged.
+    drawn until the targets reach the requested share of all tokens. With the
+    last block, the targets may exceed this share. 40 % of the drawn blocks have
+    2 to 6 tokens, and 60 % have a single token. A block that overlaps another
+    block or contains a special token is discarded. 80 % of the targets are
+    replaced by <mask>, 10 % by a random token, and 10 % stay unchanged.
 
     `target_blocks` int32 [B, P] is the prediction step of each target, counted
     from 0 in each sequence. All targets of a block have the same step.

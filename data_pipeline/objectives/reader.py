@@ -58,8 +58,8 @@ class ObjectiveReader:
     def first_half_length(self, manifest):
         """Length of the prefix that cannot attend to tokens after the prefix.
 
-        In a backbone that reads `factorization_rank`, the limit holds for both
-        streams.
+        In a backbone that reads `factorization_rank`, this limit holds for the
+        content rows and for the targets of the prefix.
 
         Args:
             manifest: Manifest.

@@ -82,8 +82,9 @@ class Builder:
         options: sequence of str, further options of Beam's PipelineOptions.
 
     Raises:
-        RuntimeError: Beam is not installed. If the pipeline fails, a call of
-            the builder raises ValueError, MemoryError or RuntimeError.
+        RuntimeError: Beam is not installed.
+        ValueError, MemoryError, RuntimeError: the pipeline fails in a call of
+            the builder.
     """
 
     def __init__(self, runner="DirectRunner", options=()):

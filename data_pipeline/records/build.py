@@ -75,8 +75,8 @@ def build_records(
         settings: RecordSettings, or None for the defaults.
         processes: int, number of processes. The output does not depend on it.
         overwrite: bool, whether to replace a complete set, and other files that
-            are named like files of a set. Finished parts of an interrupted
-            build with another plan are then removed. Default False.
+            are named like files of a set. True also removes the finished parts
+            of an interrupted build with another plan. Default False.
         progress: function of a number of bytes, or None. Each call passes the
             number of bytes of text finished since the last call. Text is
             finished when its records are written, or when the text was compared
@@ -92,7 +92,7 @@ def build_records(
         FileNotFoundError: no text file is found.
         FileExistsError: the directory contains another set.
         ValueError: the settings or the text cannot be used, or an interrupted
-            build has other settings or other text.
+            build has another plan.
         OSError: a system error, such as a full disk.
         RuntimeError: another build writes to the directory, or there is not
             enough memory.
@@ -119,7 +119,15 @@ def build_records(
 
 
 def _complete_set(output, plan, corpus, overwrite, report):
-    """Return the manifest of a complete set with the same plan, else None."""
+    """Return the manifest of a complete set with the same plan.
+
+    Returns:
+        Manifest, or None if there is no complete set or `overwrite` replaces
+        the set.
+
+    Raises:
+        FileExistsError: the set has another plan, and `overwrite` is False.
+    """
     # An earlier call may have been stopped in its last step. Complete its set,
     # also with `overwrite`.
     was_completed = clean_up(output)

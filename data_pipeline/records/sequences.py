@@ -101,10 +101,12 @@ def build_sequences(stream, sequence_length, reuse_length, rng):
 
     A begins after the reused tokens and ends at the end of a sentence. With
     probability 1/2, B follows A (`is_next` 1). Otherwise B is a random piece of
-    the stream that begins and ends with whole sentences (`is_next` 0). One
-    exception: a random B may begin inside a sentence that is longer than A and
-    B together may be. The longer of A and B is truncated at its right end until
-    both fit.
+    the stream that begins and ends with whole sentences (`is_next` 0). The
+    longer of A and B is truncated at its right end until both fit.
+
+    Long sentences cause two exceptions. If no new sentence begins in the room
+    for A and B (T - `reuse_length` - 3 tokens), B is always random. A random B
+    may begin inside a sentence that is longer than this room.
 
     With `reuse_length` 0 the next sequence begins after A, or after B if B
     follows A.

@@ -51,7 +51,7 @@ class BadRecord(typing.NamedTuple):
 
 
 def example_template(features):
-    """Serialize a tf.train.Example whose values are zero bytes.
+    """Serialize a tf.train.Example with values of fixed size, filled with 0.
 
     Keys are sorted, as in `SerializeToString(deterministic=True)`.
 

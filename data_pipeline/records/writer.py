@@ -60,7 +60,7 @@ class RecordSetWriter:
     system releases the lock when the process ends.
 
     Args:
-        directory: path. For a bucket, a warning says that nothing is locked.
+        directory: path. For a bucket, a warning says that it cannot be locked.
         model_proto: bytes, the SentencePiece model of the tokenizer.
         overwrite: bool, whether to replace a complete set and other files that
             are named like files of a set. Files are replaced in the last step.
