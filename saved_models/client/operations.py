@@ -63,7 +63,8 @@ _FUNCTION_ATTRIBUTES = frozenset(
 )
 _NODE_ATTRIBUTES = frozenset(
     """
-    _XlaMustCompile _class _collective_manager_ids _gradient_op_type
+    _XlaCompile _XlaMustCompile _XlaScope _XlaSeparateCompiledGradients _class
+    _collective_manager_ids _gradient_op_type
     _has_manual_control_dependencies _lower_using_switch_merge
     _num_original_outputs _output_shapes _read_only_resource_inputs
     """.split()

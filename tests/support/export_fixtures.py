@@ -16,6 +16,7 @@ from data_pipeline.tokenization.symbols import MASK_ID
 from data_pipeline.tokenization.symbols import SEP_ID
 from data_pipeline.tokenization.symbols import SPECIAL_IDS
 from data_pipeline.tokenization.tokenizer import Tokenizer
+from saved_models.client.operations import check_operations
 from saved_models.export import export_model
 from saved_models.settings import ExportSettings
 from saved_models.signatures import signatures_for
@@ -71,13 +72,14 @@ def module_of(model=None, **settings):
 
 
 def export(model, directory, **settings):
-    """Write a SavedModel, load it and return its signatures."""
+    """Write a SavedModel, check and load it, and return its signatures."""
     settings = {
         "sequence_length": LENGTH,
         "num_candidates": CANDIDATES,
         **settings,
     }
     export_model(model, tiny_tokenizer(), directory, **settings)
+    check_operations(directory)
     return signatures_of(directory)
 
 

@@ -340,12 +340,14 @@ def _of_ended(tokens, scores, num_steps, settings, symbols):
     )
     ended_before = tf.cumsum(tf.cast(is_end, tf.int32), axis=2, exclusive=True)
     tokens = tf.where(ended_before > 0, -1, tokens)
+    # This comparison comes before the division, because a large penalty would
+    # bring the score of a missing text above the limit.
+    is_text = scores > _NO_TEXT
     # If no text has ended, the library's scores are log-probabilities without
     # the length penalty.
     has_ended = tf.reduce_any(is_end, axis=2)
     longest = length_penalty(num_steps, settings.length_penalty)
     scores = tf.where(has_ended, scores, scores / longest)
-    is_text = scores > _NO_TEXT
     scores = tf.where(is_text, scores, float("-inf"))
     return tf.where(is_text[..., None], tokens, -1), scores
 

@@ -4,6 +4,7 @@ Shapes: B batch, Q = T + P rows, K keys, D model dim, F feed-forward dim.
 """
 
 import keras
+from keras import ops
 
 from xlnet_tf.model.activation import gelu
 from xlnet_tf.model.attention import RelativeAttention
@@ -89,6 +90,8 @@ class PostNormBlock(keras.layers.Layer):
         )
         rows = self.attention_norm(rows + drop_attended(attended))
 
+        if seeds is None:
+            return self.output_norm(rows + self._infer(rows))
         inner = self.intermediate(rows)
         if self.config.activation == "gelu":
             inner = gelu(inner, self.config.gelu)
@@ -98,6 +101,25 @@ class PostNormBlock(keras.layers.Layer):
             inner = drop(inner)
         inner = self.output_dense(inner)
         return self.output_norm(rows + drop_inner(inner))
+
+    def _infer(self, rows):
+        """Compute the feed-forward for inference.
+
+        TensorFlow on a CPU merges each product with its bias and activation,
+        but only if the product is a matrix [B * Q, F] and the activation has no
+        custom gradient.
+        """
+        matrix = ops.reshape(rows, [-1, self.config.hidden_dim])
+        inner = self.intermediate(matrix)
+        # TensorFlow also needs names of operations in alphabetical order: the
+        # bias, then the activation.
+        with keras.name_scope(f"{self.intermediate.name}_activation"):
+            if self.config.activation == "gelu":
+                is_tanh = self.config.gelu == "tanh"
+                inner = keras.activations.gelu(inner, is_tanh)
+            else:
+                inner = keras.activations.relu(inner)
+        return ops.reshape(self.output_dense(inner), ops.shape(rows))
 
     def _dropouts(self, rows, seeds):
         """Return the dropout functions of the layer, in the order of use."""

@@ -1,10 +1,13 @@
-"""The rules for the next token, and how it is drawn."""
+"""The rules for the next token, how it is drawn, and beam search."""
+
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from xlnet_tf.generation.search import apply_rules
+from xlnet_tf.generation.search import beam_search
 from xlnet_tf.generation.search import choose
 from xlnet_tf.generation.settings import GenerationSettings
 from xlnet_tf.generation.settings import Symbols
@@ -106,6 +109,44 @@ def test_the_likeliest_token_without_sampling():
         settings = GenerationSettings(temperature=temperature)
         found = choose(100 * logits, tf.fill([2], 0.9), settings)
         assert found.numpy().tolist() == [1, 0]
+
+
+class ConstantDecoder:
+    """Decoder with the same logits for each token."""
+
+    config = types.SimpleNamespace(vocabulary_size=SIZE)
+
+    def __init__(self, logits):
+        self.logits = tf.constant([logits], tf.float32)
+
+    def start(self, context, batch_size, num_steps):
+        return {name: [tf.zeros([batch_size, 1])] for name in context}
+
+    def step(self, context, kept, token, index):
+        return tf.repeat(self.logits, tf.shape(token)[0], axis=0), kept
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
+def test_beams_without_a_text_are_missing_at_every_length_penalty(alpha):
+    logits = np.full(SIZE, -20.0)
+    # Only the best of the 4 beams ends, in the last of 64 steps.
+    end = SYMBOLS.end_ids[-1]
+    logits[9:18], logits[9] = 0, 5
+    logits[end] = 0.01
+    empty = tf.zeros([1, 1])
+    tokens, scores = beam_search(
+        ConstantDecoder(logits),
+        {"keys": [empty], "values": [empty]},
+        tf.constant([[9, 9]]),
+        64,
+        GenerationSettings(
+            num_beams=4, min_new_tokens=63, length_penalty=alpha
+        ),
+        SYMBOLS,
+    )
+    assert tokens[0, 0].numpy().tolist() == [9] * 63 + [end]
+    assert np.isfinite(scores).tolist() == [[True, False, False, False]]
+    assert (tokens[0, 1:].numpy() == -1).all()
 
 
 def test_numbers_of_numpy_are_numbers():

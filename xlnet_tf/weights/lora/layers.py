@@ -250,13 +250,27 @@ def _multiply_rows(inputs, kernel):
     For the gradient of a product with more axes, XLA on a CPU would transpose
     copies of the inputs.
     """
+    if len(inputs.shape) == 2:
+        return ops.matmul(inputs, kernel)
     shape = [*ops.shape(inputs)[:-1], kernel.shape[-1]]
     rows = ops.reshape(inputs, [-1, inputs.shape[-1]])
     return ops.reshape(ops.matmul(rows, kernel), shape)
 
 
-@ops.custom_gradient
 def _add_bias(outputs, bias):
+    """Add a bias [W] to [..., W].
+
+    TensorFlow on a CPU merges a matrix product and its `BiasAdd`.
+    """
+    if len(outputs.shape) == 2 and keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.nn.bias_add(outputs, bias)
+    return _add_bias_to_rows(outputs, bias)
+
+
+@ops.custom_gradient
+def _add_bias_to_rows(outputs, bias):
     """Add a bias [W] to [..., rows, W]; `_sum_rows` makes the gradient."""
 
     def gradient(*arguments, upstream=None):
