@@ -56,8 +56,8 @@ class Task(Preset, BaseModel):
             None.
         new_head_arguments: names of constructor arguments that change the
             head's shapes. If such an argument of `from_preset` differs from the
-            saved head's value, the task gets a new head. With the argument
-            `head`, `from_preset` raises ValueError instead.
+            saved head's value, the task gets a new head. If the argument
+            `head` names a saved head, `from_preset` raises ValueError instead.
         head_has_dropout: bool, whether the constructor has an argument
             `dropout` for the head. If so, `from_preset(path, dropout=...)` sets
             the dropout rates of the backbone and of the head.
@@ -117,8 +117,8 @@ class Task(Preset, BaseModel):
         Args:
             head_class: class of `xlnet_tf.tasks.heads`.
             backbone: XLNetBackbone or BertBackbone.
-            kwargs: dict, arguments of the task that go to the constructor of
-                Task.
+            kwargs: dict, arguments for the constructor of Task. Only `dtype` is
+                read.
             **arguments: other arguments of the head's class.
         """
         return head_class(
@@ -146,9 +146,9 @@ class Task(Preset, BaseModel):
             path, load_weights, dtype, head, strict, verify, overrides: see
                 `Preset.from_preset`.
             preprocessor: Preprocessor, or None to accept only features.
-                Default: the preprocessor in the directory, if the directory has
-                a tokenizer, and TensorFlow Text and SentencePiece are
-                installed.
+                Default: the preprocessor in the directory. The default is None
+                if the directory has no tokenizer, or if TensorFlow Text or
+                SentencePiece is not installed.
         """
         model = super().from_preset(
             path,

@@ -9,10 +9,10 @@ A checkpoint consists of these files:
 - `ckpt-STEP.sha256`, the SHA-256 digests of the checkpoint's other files. This
   file is written last.
 
-The files in the directory show which checkpoints exist. TensorFlow's tools find
-the newest checkpoint by the file `checkpoint`. This module reads `checkpoint`
-only to distinguish a checkpoint that lost files from a checkpoint that was
-never finished.
+This module finds checkpoints by listing the files in the directory. It also
+writes the file `checkpoint`, by which TensorFlow's tools find the newest
+checkpoint. This module reads `checkpoint` only to distinguish a checkpoint that
+lost files from a checkpoint that was never finished.
 """
 
 import re
@@ -180,7 +180,7 @@ class Checkpoints:
         return True
 
     def _is_old(self):
-        """Whether the time limit between checkpoints has passed on a worker.
+        """Whether the time limit between checkpoints has passed on any worker.
 
         Workers save together, so the result must be the same on all workers.
         """

@@ -161,9 +161,9 @@ def distribute_rows(strategy, rows_of_worker):
 
     Returns:
         distributed data set. For a single CPU, the result is the data set that
-        `rows_of_worker` returns. A CPU needs no prefetch to another device.
-        Prefetching would use tf.data's autotuning, which may delay the end of
-        an iterator, see `data_pipeline.dataset_options`.
+        `rows_of_worker` returns, without a prefetch to the device. The prefetch
+        would use tf.data's autotuning, which may delay the end of an iterator,
+        see `data_pipeline.dataset_options`.
     """
     if is_one_cpu(strategy):
         return rows_of_worker(tf.distribute.InputContext())
@@ -221,8 +221,8 @@ def checkpoint_options(strategy):
     """Make options with which this process reads and writes checkpoint files.
 
     The result is a tf.train.CheckpointOptions. Without these options the hosts
-    of a TPU would read and write the files. A host may lack the path of the
-    files. With several workers the options are TensorFlow's defaults. Each
+    of a TPU would read and write the files, even if a host lacks the path of
+    the files. With several workers the options are TensorFlow's defaults. Each
     worker then uses the files of its own host.
     """
     if has_peers(strategy):
@@ -505,8 +505,8 @@ def deadline(seconds, message):
     a signal handler can run. For this reason a small second process prints the
     message. After that `faulthandler`, which needs no lock, ends this process.
     Within the context, Ctrl-C ends this process at once. SIGTERM waits until
-    the end of the context. The earlier handler then gets the signal, because
-    TensorFlow's handler would lose it.
+    the end of the context, which restores the earlier handler of SIGTERM. A
+    handler that TensorFlow sets in the context would lose the signal.
 
     Args:
         seconds: float, the time limit.

@@ -69,7 +69,7 @@ def opened(directory, is_chief, smaller, explain_data_loss=None):
 def claimed(directory):
     """Context that locks the directory of a run against other programs.
 
-    The context first removes the unfinished files of a killed run. A directory
+    The context also removes the unfinished files of a killed run. A directory
     in a bucket is not locked. If the disk cannot lock files, the context
     gives a warning instead.
 

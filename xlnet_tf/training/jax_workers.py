@@ -145,10 +145,11 @@ def join(settings):
 
 @contextlib.contextmanager
 def together():
-    """Context that ends this process at once if this worker fails.
+    """Context that lets this process end at once if this worker fails.
 
-    Without the context, JAX would wait for the other workers before the process
-    ends, while the other workers wait in a step for the failed worker.
+    The context passes errors on. After an error, JAX would wait for the other
+    workers before the process ends, while the other workers wait in a step for
+    the failed worker. The context prevents JAX's wait.
 
     Raises:
         RuntimeError: if the connection to another worker broke.
@@ -172,9 +173,9 @@ def together():
 def _pass_on_output():
     """Filter the output of C++ libraries through a small second process.
 
-    The second process drops Gloo's lines about connections, and shortens JAX's
-    stack trace for a lost worker to one line. All other lines are written to
-    standard error.
+    The second process drops the lines of Gloo, JAX's library for communication
+    between CPUs. It shortens JAX's stack trace for a lost worker to one line.
+    All other lines are written to standard error.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -183,7 +183,8 @@ def end_of_loop(step, settings, evaluates):
         step: int, number of steps so far.
         settings: PretrainingSettings or FinetuningSettings.
         evaluates: bool, whether loops also end at evaluations. If so, the
-            loops are counted from the latest evaluation.
+            multiples of `steps_per_loop` at which loops end are counted from
+            the latest evaluation.
     """
     begin, end = 0, settings.steps
     if evaluates:

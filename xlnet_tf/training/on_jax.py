@@ -201,7 +201,7 @@ class Jax:
 
 
 def _of_all_workers(value):
-    """Gather each worker's number in an array of shape [workers]."""
+    """Gather one float from each worker in an array of shape [workers]."""
     return multihost_utils.process_allgather(np.float32(value))
 
 
