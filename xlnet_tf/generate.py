@@ -5,10 +5,11 @@
         --num-beams 4 --output texts.jsonl
 
 The command writes a JSON object for each prompt, in the order of the prompts.
-With `--output`, repeating the command resumes a stopped run. The run starts
-again at the first prompt if its output is in a model of the Hugging Face Hub,
-or if its output is in a bucket and SIGKILL ended the run. If a prompt cannot be
-read, the prompt's JSON object contains `error`, and the exit status is 1.
+With `--output`, repeating the command resumes a stopped run. In two cases the
+run starts again at the first prompt: the output is in a model repository of the
+Hugging Face Hub, or the output is in a bucket and SIGKILL ended the run. If a
+prompt cannot be read, the prompt's JSON object contains `error`, and the exit
+status is 1.
 """
 
 import contextlib

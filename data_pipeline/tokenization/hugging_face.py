@@ -8,9 +8,9 @@ Hugging Face's own tokenizer gives other ids in some cases. The cases are commas
 after digits, special symbols in a text, marks of combining class 0, control
 characters that Python counts as blanks, and pieces with equal scores. With a
 vocabulary that is not from the release, the ids also differ for Hangul and for
-a Greek sigma at the end of a word. The character map of a model replaces some
-characters, such as U+2460. Hugging Face's tokenizer removes an accent after
-such a character, even if the model keeps accents.
+a Greek sigma at the end of a word. The ids also differ for an accent after a
+character that the model's character map replaces, such as U+2460. Hugging
+Face's tokenizer removes this accent, even if the model keeps accents.
 tests/slow/peers/test_transformers.py has an example of each difference.
 """
 
@@ -199,8 +199,8 @@ def check_tokenizer(directory, tokenizer):
         tokenizer: Tokenizer of the records.
 
     Raises:
-        ValueError: the vocabulary or the setting for accents or lower case
-            differs.
+        ValueError: the vocabulary, the setting for accents or the setting for
+            lower case differs.
     """
     directory = as_model_path(directory)
     file = find_tokenizer_file(directory)

@@ -339,7 +339,11 @@ class Tokenizer:
         return final_sigma(text, self.keep_accents)
 
     def _span(self, text, begin, end):
-        """Find the begin, last character and end of a piece, without blanks."""
+        """Find the span of a piece, without blanks, and its last character.
+
+        Returns:
+            (begin, comma, end), see `DigitCommas.replace_with_spans`.
+        """
         # If no character is left, SentencePiece ended inside the next
         # character.
         limit = end
@@ -357,9 +361,12 @@ class Tokenizer:
     def _blank_place(self, text, begin, last_begin, last_place):
         """Find the position of a blank, directly after the preceding text.
 
-        `begin` is the begin of the blank's span in SentencePiece. `last_begin`
-        is the `begin` of the previous blank, and `last_place` is the position
-        of the previous blank. The text before `last_begin` is not read again.
+        Args:
+            text: str.
+            begin: int, begin of the blank's span in SentencePiece.
+            last_begin: int, `begin` of the previous blank. The text before
+                `last_begin` is not read again.
+            last_place: int, position of the previous blank.
         """
         place = begin
         while place > last_begin and text[place - 1] in self._silent:

@@ -57,12 +57,11 @@ class Parts(typing.NamedTuple):
 
 
 class Sources(typing.NamedTuple):
-    """Ranges of pieces of chunks, one range for each piece that `join` makes.
+    """Ranges of chunk pieces, one range for each of the n pieces from `join`.
 
     Attributes:
-        firsts, lasts: int64 [n], the first and the last index of the range for
-            each of the n pieces of texts. The indices count the K pieces of all
-            chunks.
+        firsts, lasts: int64 [n], the first and the last index of each range.
+            The indices count the K pieces of all chunks.
     """
 
     firsts: tf.Tensor

@@ -38,8 +38,9 @@ class GeneratedText:
             in GenerationSettings) ended the text, `token_ids` includes the
             tokens of the stop string, and `text` ends before the stop string.
         log_probability: float, log-probability of `token_ids` and the end token
-            under the model. With beam search, rules such as `no_repeat_ngram`
-            change this value, and it includes the tokens after a stop string.
+            under the model. With beam search, this value is computed after
+            rules such as `no_repeat_ngram`, and includes the tokens after a
+            stop string.
         score: float, value by which the texts of a prompt are sorted.
         has_ended: bool, whether the model or a stop string ended the text.
             False: the text reached the maximum length.
@@ -242,7 +243,11 @@ class TextGenerator:
         return text[: len(text) - max(begun, default=0)]
 
     def _states(self, prompts, numbers, steps):
-        """Yield the search's state every `steps` steps, or only at the end."""
+        """Yield the search's state every `steps` steps.
+
+        Without stop strings and with `steps` above 1, yield only the last
+        state.
+        """
         settings = self.settings
         rows = settings.num_sequences
         features, history = self._batch(prompts)

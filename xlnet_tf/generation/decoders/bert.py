@@ -59,7 +59,7 @@ class BertDecoder(Decoder):
         }
 
     def _heads(self, projection, rows):
-        """Project rows [B, rows, D] to heads [B, N, rows, H]."""
+        """Project `rows` [B, n, D] to heads [B, N, n, H]."""
         config = self.config
         batch_size, num_rows = ops.shape(rows)[:2]
         shape = [batch_size, num_rows, config.num_heads, config.head_dim]
@@ -133,7 +133,7 @@ class BertDecoder(Decoder):
         return logits, {"keys": new_keys, "values": new_values}
 
     def _put_both(self, cache, index, projection, rows):
-        """Project a step's two rows, and put them in a cache [B R, N, S, H]."""
+        """Project a step's two positions into a cache [B R, N, S, H]."""
         config = self.config
         rows = ops.reshape(rows, [-1, 2, config.hidden_dim])
         both = self._heads(projection, rows)  # [B R, N, 2, H]

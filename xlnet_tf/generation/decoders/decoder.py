@@ -2,8 +2,8 @@
 
 A decoder caches the keys and values of all tokens. One pass reads the context,
 which is the prompt and the memory before the prompt. Then each step computes
-one row for the newest token. With a query stream or a pseudo token, each step
-also computes a second row, which predicts the next token.
+one position, the newest token. With a query stream or a pseudo token, each step
+also computes the next position, which predicts the next token.
 
 The context is stored separately from the new tokens. The context never changes,
 so all beams of an example share the context, and no step copies it. New tokens
@@ -12,8 +12,8 @@ prompt. The first step reads this token again and stores its key and value in
 slot 0. Slot i has the i-th new token.
 
 Shapes: B examples, R rows of an example (beams), T tokens of a prompt, C keys
-of the context, S slots, Q rows of a step (1 or 2), N heads, H head dim, D model
-dim, L layers, V vocabulary.
+of the context, S slots, Q positions of a step (1 or 2), N heads, H head dim, D
+model dim, L layers, V vocabulary.
 """
 
 from keras import ops
@@ -114,7 +114,7 @@ def put_in_slot(cache, index, values):
 
 
 def attend(query, context, new, extra_scores, mask):
-    """Compute the attention of a step's rows to the context and to new tokens.
+    """Compute a step's attention to the context and to new tokens.
 
     Args:
         query: float tensor of shape [B, N, R, Q, H], already scaled.

@@ -1,10 +1,10 @@
 """Decoder of XLNet and Transformer-XL, with relative positions and memory.
 
-XLNet predicts with the query stream. The query row of the next position attends
-to all earlier tokens. The tokens of the prompt have the factorization rank -1,
-so they attend to each other. The new tokens are targets, and their
+XLNet predicts with the query stream. The query stream at the next position
+attends to all earlier tokens. The tokens of the prompt have the factorization
+rank -1, so they attend to each other. The new tokens are targets, and their
 factorization order is the order of the text. A causal model predicts with the
-content row of the last token.
+content stream at the last token.
 
 Shapes: see `decoder`; M memory length, C = M + T - 1, and W = C + 2 S
 distances.
@@ -85,8 +85,8 @@ class XLNetDecoder(Decoder):
         """Make the memories before the prompt and their mask, or None.
 
         The result is (L tensors [B, M, D], bool [B, M]). If `features` has no
-        memories, the result is a masked memory of M tokens for a model with
-        `same_length` and M > 0, and None for other models.
+        memories, a model with `same_length` and M > 0 gets a masked memory of M
+        tokens. Other models get None.
         """
         batch_size = ops.shape(features["token_ids"])[0]
         memories = features.get("memories")
