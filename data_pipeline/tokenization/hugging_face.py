@@ -8,9 +8,9 @@ Hugging Face's own tokenizer gives other ids in some cases. The cases are commas
 after digits, special symbols in a text, marks of combining class 0, control
 characters that Python counts as blanks, and pieces with equal scores. With a
 vocabulary that is not from the release, the ids also differ for Hangul and for
-a Greek sigma at the end of a word. The ids also differ for an accent after a
-character that the model's character map replaces, such as U+2460. Hugging
-Face's tokenizer removes this accent, even if the model keeps accents.
+a Greek sigma at the end of a word. If a model keeps accents, the ids also
+differ for an accent after a character that the model's character map replaces,
+such as U+2460. Hugging Face's tokenizer removes this accent.
 tests/slow/peers/test_transformers.py has an example of each difference.
 """
 
