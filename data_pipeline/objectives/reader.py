@@ -59,7 +59,7 @@ class ObjectiveReader:
         """Length of the prefix that cannot attend to tokens after the prefix.
 
         In a backbone that reads `factorization_rank`, this limit holds for the
-        content rows and for the targets of the prefix.
+        prefix in the content stream, and for the targets in the prefix.
 
         Args:
             manifest: Manifest.

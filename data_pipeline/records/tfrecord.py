@@ -31,9 +31,10 @@ OTHER_FILE = "another file than was built"
 
 
 class BadRecord(typing.NamedTuple):
-    """Damaged record, or a shard that is another file than was built.
+    """Damaged record, or an exchanged shard.
 
-    For such a shard, `record` is None.
+    An exchanged shard is not the file that was built. For an exchanged shard,
+    `record` is None.
     """
 
     file: str

@@ -72,8 +72,8 @@ def open_tree(path):
 def is_archive(path):
     """Whether a file is an archive, bool.
 
-    The suffix of the file name decides. For a name such as data.tar.old, the
-    content of the file decides.
+    The suffix of the file name decides. For a local file with ".tar" inside
+    its name, such as data.tar.old, the content of the file decides.
 
     Args:
         path: path from `as_path`.
@@ -300,7 +300,7 @@ def _decoded(data, place, first_line=1):
         first_line: int, number of the first line of `data` in the file.
 
     Raises:
-        ValueError: the bytes are not UTF-8. The message names the row.
+        ValueError: the bytes are not UTF-8. The message names the line.
     """
     try:
         return data.decode("utf-8-sig")
@@ -325,7 +325,7 @@ def parse_json(text, place, first_line=1):
 
     Raises:
         ValueError: the text is empty or not valid JSON. The message names the
-            row of the error.
+            line of the error.
     """
     if not text.strip():
         raise ValueError(f"{place}: the file is empty.")

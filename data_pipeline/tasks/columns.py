@@ -77,12 +77,13 @@ class Columns:
 
     The first row is a header if it contains a column name that is usual for the
     task or given by the user, or if its cells are the numbers 0, 1, 2 and so
-    on. A number given by the user is not such a name, because a label in the
-    first row may be the same number.
+    on. A number given by the user does not count as a column name, because a
+    label in the first row may be the same number.
 
-    If the user gives all columns by number, a header must have a usual name in
-    each of these columns, because a single text or label may happen to be equal
-    to a usual name. Without a header, indices select the columns.
+    If the user gives all columns by number, usual names make the first row a
+    header only if each of these columns has a usual name of its role. A single
+    text or label may happen to be equal to a usual name. The indices in the
+    task's `columns` are used only for a table without a header.
 
     Args:
         table: Table.
@@ -495,9 +496,10 @@ def has_columns(table, task, columns):
     Args:
         table: Table.
         task: TaskSpec.
-        columns: dict from `parse_columns`, columns of the earlier table. An
-            index that is no column name fits a table only if its rows are lists
-            and a required role lacks a column with a usual name.
+        columns: dict from `parse_columns`, columns of the earlier table. If
+            a column is an index and not a column name, the result is True only
+            if the rows of the table are lists and some required role has no
+            column with a usual name.
 
     Returns:
         bool.
