@@ -46,8 +46,8 @@ from xlnet_tf.weights.lora.layers import AdaptableEinsumDense
 class AttentionContext:
     """Positions, masks and segments, shared by all layers of a forward pass.
 
-    The class is a dataclass and not a tuple, because Keras refuses a tuple of
-    tensors and other values as an argument of a layer.
+    The class is a dataclass and not a tuple, because Keras refuses a tuple with
+    both tensors and other values as an argument of a layer.
 
     Attributes:
         distances: EncodedDistances.

@@ -31,7 +31,7 @@ class BaseModel(keras.Model):
 
     Saved files and copies of a model preserve its frozen layers, quantized
     layers and adapters (LoRA). `fit`, `evaluate` and `predict` compile their
-    functions again when the result of `computation` has changed.
+    functions again when the settings that `computation` returns have changed.
     """
 
     def __init__(self, **kwargs):
@@ -75,10 +75,10 @@ class BaseModel(keras.Model):
     def output(self):
         """Symbolic outputs of a call on `input`: KerasTensor, dict or list.
 
-        Another call, for example with targets, may have returned more tensors
-        than the call on `input`. The output is then the list of the tensors of
-        that call. If a functional model contains this model, Keras reads from
-        the output how many tensors a call of this model returns.
+        If another call, for example with targets, has returned more tensors
+        than the call on `input`, the output is the list of the tensors of that
+        call. A functional model that contains this model reads from `output`
+        how many tensors a call of this model returns.
         """
         of_calls = [node.output_tensors for node in self._inbound_nodes]
         most = max(of_calls, key=len, default=[])
@@ -276,10 +276,10 @@ class BaseModel(keras.Model):
         Args:
             filepath, format, verbose, kwargs: see `keras.Model.export`.
             input_signature: features of the exported model. Default: the
-                features that the method `input_signature` returns. B and T may
-                have any value. These features are int32 `token_ids`,
-                `segment_ids` and `padding_mask`. A task may add other features.
-                Memories are not included.
+                result of the method `input_signature`, which contains int32
+                `token_ids`, `segment_ids` and `padding_mask`. A task may add
+                other features. B and T may have any value. Memories are not
+                included.
         """
         backbone = getattr(self, "backbone", self)
         config = backbone.config

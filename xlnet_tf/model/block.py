@@ -105,9 +105,9 @@ class PostNormBlock(keras.layers.Layer):
     def _infer(self, rows):
         """Compute the feed-forward for inference.
 
-        TensorFlow on a CPU merges each product with its bias and activation,
-        but only if the product is a matrix [B * Q, F] and the activation has no
-        custom gradient.
+        The rows are reshaped to a matrix [B * Q, D], and the activation has no
+        custom gradient. Otherwise TensorFlow on a CPU would not merge the
+        matrix products with their biases and the activation.
         """
         matrix = ops.reshape(rows, [-1, self.config.hidden_dim])
         inner = self.intermediate(matrix)

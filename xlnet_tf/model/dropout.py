@@ -11,7 +11,7 @@ pass, so no random number is stored. The counter-based generators of TensorFlow
 and JAX take several times as long as the other element-wise operations of a
 layer.
 
-Seeds form a chain: step -> segment -> layer -> mask. `fold_in` derives each
+Seeds form a chain: forward pass -> layer -> mask. `fold_in` derives each
 seed from the seed before it and a number. No two masks have the same seed.
 """
 
@@ -72,15 +72,14 @@ def _product(number, factor):
 def fold_in(seed, number):
     """Derive a new seed from a seed and a number.
 
-    The new seed is a hash, so that different sequences of numbers give
-    different seeds. For example, the sequences (1, 2), (2, 1) and (3) give
-    three different seeds.
+    The new seed is a hash, so that chains of calls with different numbers give
+    different seeds. For example, chains with the numbers (1, 2), (2, 1) and (3)
+    give three different seeds.
 
     Args:
         seed: int tensor of shape [..., 2], or None for no dropout.
-        number: int or int tensor. The shape of a tensor is broadcast with the
-            shape of `seed` without its last axis. Distinct numbers give
-            distinct seeds.
+        number: int, or int tensor whose shape can be broadcast with
+            `seed.shape[:-1]`. Distinct numbers give distinct seeds.
 
     Returns:
         uint32 tensor of shape [..., 2], or None if `seed` is None.

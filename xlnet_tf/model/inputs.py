@@ -106,7 +106,7 @@ def check_features(features, config):
     Raises:
         ValueError: if features are missing, misspelt, given in two forms (such
             as `perm_mask` and `factorization_rank`), or do not fit the config.
-            Also if `reverse_half_batch` must halve an odd number of rows.
+            Also if `reverse_half_batch` must halve a batch of an odd size.
     """
     features = given_features(features)
     refuse_features(features, "XLNetBackbone", _NOT_OF_XLNET)
@@ -225,8 +225,9 @@ def refuse_arguments(names):
 
     Raises:
         TypeError: if an argument has the name of a feature in this library, in
-            Hugging Face's library or in the released code, or has Hugging
-            Face's name of a call argument.
+            Hugging Face's library or in the released code. Also for
+            `output_attentions` and `output_hidden_states`, the names of call
+            arguments in Hugging Face's library.
     """
     for name in names:
         if name in _ARGUMENTS_OF_OTHERS:
@@ -286,7 +287,7 @@ def _check_forms(features):
 
 
 def _second_half(token_ids):
-    """Mark the second half of the rows, bool [B]; refuse an odd B."""
+    """Mark the second half of the examples, bool [B]; refuse an odd B."""
     batch_size = sizes_of(token_ids)[0]
     message = (
         "`reverse_half_batch` needs an even number of rows in each batch, also "
@@ -321,7 +322,7 @@ def check_values(features, config, of_tasks):
     Values are checked only if they are known, as in an eager call. The check
     runs before Keras converts the features to tensors, for two reasons. On JAX
     the conversion cuts integers to 32 bits. If a feature is a list, or if
-    features have unequal numbers of rows, Keras' error message does not explain
+    features have different batch sizes, Keras' error message does not explain
     the problem.
 
     Args:
@@ -434,7 +435,7 @@ def _read(features, of_tasks):
 
 
 def _ranges(config, num_tokens):
-    """Return a dict of names of integer features to (least, largest value)."""
+    """Return a dict from integer features' names to (least, largest value)."""
     token = 0, config.vocabulary_size - 1
     last = _INT32.max if num_tokens is None else num_tokens - 1
     # XLNet only compares segments. BERT has an embedding for each segment.

@@ -78,9 +78,9 @@ class BertBackbone(Backbone):
 
     Raises:
         ValueError: if features are missing or inconsistent, or if the call asks
-            for memory, reversed rows or the query stream, which BERT does not
-            have. Also if there are more positions than position embeddings, or
-            if an argument has an unknown value.
+            for memory, reversed examples or the query stream, which BERT does
+            not have. Also if there are more positions than position embeddings,
+            or if an argument has an unknown value.
 
     Source: `BertModel` of https://github.com/google-research/bert.
 

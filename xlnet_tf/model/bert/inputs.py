@@ -56,7 +56,7 @@ def check_features(features, config, streams):
 
 
 def real_positions(padding_mask):
-    """Number the real tokens of each row from 0; do not count padding.
+    """Number each example's real tokens from 0; do not count padding.
 
     Args:
         padding_mask: int32 tensor of shape [B, T], 1 = a real token.

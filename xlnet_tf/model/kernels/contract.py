@@ -1,7 +1,7 @@
 """Arguments of the attention kernels: `AttentionInputs`, `AttentionRules`.
 
 Shapes: B batch, T tokens, K keys, P targets, Q = T + P rows, N heads,
-H head dim, R = K + T distances. "..." are the axes of examples and heads.
+H head dim, R = K + T distances. "..." means the axes of examples and heads.
 """
 
 from typing import Any

@@ -4,8 +4,8 @@ The reduced table gives the same scores in less time. Negative distances follow
 from positive distances by symmetry, unused distances are left out, and each
 block of tokens gets only the distances from its tokens to the keys.
 
-Shapes: T tokens, K = M + T keys, R = K + T distances (rows of the table R),
-D model dim, H head dim, S tokens of a block.
+Shapes: T tokens, M memory length, K = M + T keys, D model dim, H head dim,
+S tokens of a block. R has a row for each of K + T distances.
 """
 
 import functools
@@ -99,10 +99,10 @@ def encode_distances(
 def num_unneeded_distances(num_tokens, first_half_length):
     """Number of rows at the end of R that no token needs.
 
-    A token of the prefix (`first_half_length`) attends to later tokens only
-    inside the prefix. For any other token, all later tokens are in the rest of
-    the segment. No token therefore attends further ahead than the length of the
-    prefix or of the rest, whichever is longer.
+    The T tokens consist of the prefix (`first_half_length`) and the rest. A
+    token of the prefix attends to no token of the rest. No token therefore
+    attends further ahead than the length of the prefix or of the rest,
+    whichever is longer.
 
     Args:
         num_tokens: int, T. For a scalar tensor the result is 0.

@@ -10,7 +10,7 @@ two tokens each:
     row 2 x x x x x x      . never computed
     row 2 x x x x x x
 
-A target attends to no more keys than the content row of its token. No row
+A target's keys are among the keys of the content row of its token. No row
 therefore attends further ahead than the length of the longer half. The
 encodings of larger distances ahead are not projected.
 
@@ -119,9 +119,9 @@ def _place(gradient, part, size):
 def sum_keys(gradients):
     """Sum the parts' gradients of the keys.
 
-    The keys of every part begin with key 0. The function does not pad the
-    shorter gradient. On a CPU, XLA pads on only one core, and compiles a pad to
-    more code than ten other operations.
+    The keys of every part begin with key 0. The gradient of a part with fewer
+    than K keys is added without padding. On a CPU, XLA pads on only one core,
+    and compiles a pad to more code than ten other operations.
 
     Args:
         gradients: list of float tensors of shape [B, N, keys of the part, H]. A

@@ -5,8 +5,8 @@ exp(score) over the keys. The gradient kernels recompute the scores.
 
 The "scores by distance" of a row are the products of the row's query (plus the
 position bias) and the projected distances. XLA computes these scores by
-ordinary matrix products. The kernels read the scores from memory. The relative
-shift is a part of each score's address.
+ordinary matrix products. The kernels read the scores from memory. The address
+of each score includes the relative shift.
 
 Content rows and targets are computed by separate calls, because the positions
 of targets, unlike the positions of content rows, need not be consecutive.
