@@ -118,7 +118,7 @@ class WarmupSchedule(LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class AdamW(keras.optimizers.AdamW):
-    """AdamW that clips the summed gradient and does not decay biases and norms.
+    """AdamW that clips the summed gradient and decays no biases or layer norms.
 
     Keras clips the gradient of each replica before it sums the gradients. The
     update of N replicas then differs from the update of a single replica with

@@ -17,8 +17,9 @@ def leave_scope(model):
     """Take the layers of a model out of the `keras.RematScope` around them.
 
     In that scope Keras would recompute each layer separately, on TensorFlow by
-    `tf.recompute_grad`. This function accepts no keyword arguments in a graph.
-    Inside a call of `rematerialized` it computes no gradients of weights.
+    `tf.recompute_grad`. In a graph, `tf.recompute_grad` accepts no keyword
+    arguments. Inside a call of `rematerialized` it computes no gradients of
+    weights.
 
     COMPATIBILITY: the attribute `_remat_mode` of Keras 3's layers is
     undocumented.

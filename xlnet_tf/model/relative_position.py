@@ -1,13 +1,12 @@
 """Relative position encoding: sinusoids of distances from row to key.
 
-Transformer-XL replaces absolute positions by R, a table of sinusoids. R is
-indexed by the distance i - j from row i to key j
-(https://arxiv.org/abs/1901.02860, section 3.3). Scores computed with R are
-therefore indexed by distance, and `kernels/relative_shift.py` re-indexes them
-by key.
+Transformer-XL replaces absolute positions by a table of sinusoids, indexed by
+the distance i - j from row i to key j (https://arxiv.org/abs/1901.02860,
+section 3.3). Scores computed with the table are therefore indexed by distance,
+and `kernels/relative_shift.py` re-indexes them by key.
 
-Shapes: B batch, T tokens, M memory length, K = M + T keys, D model dim,
-R = K + T distances (rows of the table R).
+Shapes: T tokens, M memory length, K = M + T keys, D model dim,
+R = K + T distances.
 """
 
 from keras import ops
@@ -21,7 +20,7 @@ def relative_position_encoding(
     is_reversed=False,
     dtype="float32",
 ):
-    """Make R: a row of sinusoids for each distance, largest distance first.
+    """Make a table of sinusoids, a row for each distance, largest first.
 
     Row r encodes the distance `num_keys - r`. Large positive distances (to keys
     far in the past) come first. Negative distances (to keys in the future) come

@@ -12,15 +12,15 @@ from xlnet_tf.tasks.heads import ClassificationHead
 
 
 class NextSentence(Objective):
-    """Objective: predict whether segment B of a row continues segment A.
+    """Objective: predict whether a row's second segment continues the first.
 
-    The label in the batch is `is_next` bool [B], True if segment B continues
-    segment A. The output of the class token predicts the label. The class token
-    is the last token of a row for XLNet and the first token for BERT. The
-    objective adds `next_sentence_loss` and `next_sentence_correct`, float32
-    [B], to the outputs. The weight of a row's loss is the sum of the row's
-    target weights. Outside training the label is optional; without the label
-    the objective is skipped.
+    The label in the batch is `is_next` bool [B], True if the second segment
+    continues the first. The output of the class token predicts the label. The
+    class token is the last token of a row for XLNet and the first token for
+    BERT. The objective adds `next_sentence_loss` and `next_sentence_correct`,
+    float32 [B], to the outputs. The weight of a row's loss is the sum of the
+    row's target weights. Outside training the label is optional; without the
+    label the objective is skipped.
 
     Args:
         weight: float, factor of the loss relative to the other objective.

@@ -39,8 +39,8 @@ class Objective:
     weights in files thus do not depend on the other objectives. If a pretrainer
     has several objectives, the labels of the first objective define whether a
     batch is labelled. The losses of all objectives are divided by one number,
-    the sum of the weights of the first objective's predictions. In every other
-    objective, the weights of the predictions must have the same sum.
+    the sum of the weights of the first objective's predictions. The weights of
+    every other objective's predictions must add up to the same number.
 
     Attributes:
         name: str, name of the objective in `objectives.OBJECTIVES`.
@@ -56,7 +56,8 @@ class Objective:
         layer_names: tuple of str, names of the model's attributes for the
             layers of `make_layers`.
         keras_metrics: dict of the metrics of `fit`. A key is the name of the
-            model's attribute, and a value is a name in `LossTerms.metrics`.
+            model's attribute for the metric, and a value is the metric's name
+            in `LossTerms.metrics`.
         config_values: dict of config fields that the objective needs. The
             command `train` sets these fields.
         next_token: str, the row that predicts the next token in generation. It

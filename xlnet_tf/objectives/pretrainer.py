@@ -73,9 +73,9 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         dict: the outputs of the backbone and, if the batch has labels:
             token_loss: float32 [B, P], in nats, and other outputs of the
                 objectives, such as `token_correct` float32 [B, P].
-            loss: float32 [], the sum of all objectives' weighted losses, each
-                times `Objective.weight`. The sum is divided by the sum of the
-                weights of the first objective's predictions.
+            loss: float32 [], the sum of all objectives' losses, each times
+                `Objective.weight`. The loss of an objective is a weighted mean
+                over targets or, for `NextSentence`, over rows.
 
     Raises:
         ValueError: if an objective is unknown, if its weight is out of range,

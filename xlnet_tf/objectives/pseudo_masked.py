@@ -39,14 +39,16 @@ class PseudoMasked(TokenPrediction):
     targets. [M] and the context attend to each other. [P] attends to [M] and
     the context, to the true tokens of earlier steps, and to every [P] of its
     own step. A true token attends to [M] and the context, and to the true
-    tokens of its own step and earlier steps. The rows of the text thus predict
-    all targets at once (autoencoding), and the rows of [P] predict the targets
-    step by step (partially autoregressive). The context is encoded only once.
+    tokens of its own step and earlier steps. The outputs at the targets'
+    positions in the text thus predict all targets at once (autoencoding). The
+    outputs at [P] predict the targets step by step (partially autoregressive).
+    The context is encoded only once.
 
-    The output `token_loss` [B, P] is the sum of `autoencoding_loss` and
+    Each target has two predictions, or one if `losses` is not "both". The
+    output `token_loss` [B, P] is the sum of `autoencoding_loss` and
     `partially_autoregressive_loss`, in nats. `token_correct` is the share of a
-    target's predictions that are correct. Without `target_blocks` the objective
-    equals `Masked`.
+    target's predictions that are correct. A batch without labels needs no
+    `target_blocks`. The backbone's features are then the same as with `Masked`.
 
     Args:
         losses: str, the losses to compute: "both" (default), "autoencoding" or

@@ -114,7 +114,7 @@ def _row_positions(num_tokens, rules):
 def _relative_shift(scores, num_keys, rules):
     """Re-index scores by distance [B, N, Q, R] as scores by key [B, N, Q, K].
 
-    Row r of the table R encodes the distance K - r. Token t is at position
+    Column r has the scores for the distance K - r. Token t is at position
     M + t of the keys. Its distance to key k is M + t - k, and the score for
     this distance is in column T - t + k.
     """

@@ -1,7 +1,7 @@
 """Projections of keys and distances, without superfluous matrix products.
 
-Shapes: B batch, T tokens, M memory length, K = M + T keys, R = K + T distances,
-N heads, H head dim, D model dim.
+Shapes: B batch, T tokens, M memory length, K = M + T keys, N heads, H head dim,
+D model dim.
 """
 
 from keras import ops
@@ -96,10 +96,10 @@ def mirror_distances(even, odd, num_tokens):
         num_tokens: int or scalar tensor, T, at most K.
 
     Returns:
-        tensor of shape [..., K + T, X], indexed by distance like R. Its rows
-        are even + odd for non-negative distances and even - odd for negative
-        distances. Row 0, for the distance K, is never used and is a copy of
-        row 1.
+        tensor of shape [..., K + T, X]. Row r is for the distance K - r. The
+        rows are even + odd for non-negative distances and even - odd for
+        negative distances. Row 0, for the distance K, is never used and is a
+        copy of row 1.
     """
     past = even + odd
     future = ops.flip(even - odd, axis=-2)[..., 1:num_tokens, :]

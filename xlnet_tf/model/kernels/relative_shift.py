@@ -5,7 +5,8 @@ position score for each key, which can be added to the content score of the key
 (Transformer-XL, appendix B). `plain.py` shifts with a single gather. The
 functions here are faster.
 
-Shapes: K keys, P targets, R distances, S tokens of a block, W columns.
+Shapes: T tokens, M memory length, K = M + T keys, P targets, R distances,
+S tokens of a block, W columns.
 """
 
 import numpy as np

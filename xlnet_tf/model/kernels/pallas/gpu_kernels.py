@@ -14,7 +14,7 @@ address `start + k`. `start` is the address of the row's score for key 0. The
 kernels thus need no separate step for the relative shift.
 
 Shapes: Q rows, K keys, H head dim. A tile has X rows and Y keys. The rows form
-J blocks. The F scores by distance of a block's rows are contiguous in memory.
+J blocks. Each block has F scores by distance, which are contiguous in memory.
 """
 
 from typing import Any
@@ -87,8 +87,8 @@ class Inputs(NamedTuple):
         query: [Q, H], the scaled sum of the query and the content bias.
         difference: float32 [Q], see `scores.segment_difference`.
         key, value: [K, H].
-        by_distance: [F], the scores by distance of a block's rows, or [J, F]
-            for all blocks.
+        by_distance: [F], the scores by distance of one block, or [J, F] of all
+            blocks.
         starts: int32 [Q], address of a row's score for key 0 within the F
             scores of the row's block.
         visible: uint32 [K / 32, Q], a bit for each key, 1 = the row may attend
@@ -342,10 +342,10 @@ def _addresses(starts, first_key, sizes):
 def _load_by_key(scores, block, starts, first_key, sizes):
     """Load the scores by distance of a tile, [X, Y], in a transposed layout.
 
-    In the layout of the query's tiles, Triton gives each thread eight
-    neighbouring scores of a row. The address of the first score may be odd, so
-    the thread would load the eight scores one by one. In the transposed layout,
-    neighbouring threads load neighbouring scores.
+    Without the transpose, Triton would give each thread eight neighbouring
+    scores of a row, as for the query's tiles. The address of the first score
+    may be odd, so the thread would load the eight scores one by one. In the
+    transposed layout, neighbouring threads load neighbouring scores.
     """
     keys = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
     where = keys[:, None] + starts[None, :]

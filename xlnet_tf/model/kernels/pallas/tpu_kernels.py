@@ -2,9 +2,8 @@
 
 `plain.py` has the equations. `LANES // H` heads share the lanes of a register,
 two heads if H is 64. The kernels compute one head after the other. A mask
-selects the lanes of the head, in the smaller factor of a product or in the
-product itself. 32-bit hashes are computed in int32, whose sums and products
-wrap as in uint32.
+separates the lanes of the head from the lanes of the other heads. 32-bit hashes
+are computed in int32, whose sums and products wrap as in uint32.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, P targets,
 Q = T + P rows, N heads, H head dim, R = K + T distances.
@@ -121,8 +120,8 @@ class Block(NamedTuple):
         rows: pl.ds of `first_row` and `num_rows`.
         num_keys: int. Scores are computed for the first `num_keys` keys.
         distances: pl.ds, the distances from these rows to these keys.
-        is_target: bool, whether the rows belong to the query stream. Their
-            targets may be anywhere in the segment.
+        is_target: bool, whether the rows belong to the query stream. The
+            targets of such rows need not be consecutive tokens.
     """
 
     head: int
@@ -504,9 +503,8 @@ def _shift_of_rows(block, shifts_ref, sizes):
 def _shift(rows, amount, limit, to_left):
     """Shift the columns of each row cyclically by the row's own amount.
 
-    First, a loop over the bits of the amount from 128 up shifts the rows by
-    whole registers of 128 columns. A gather then shifts each row by the
-    remaining 0 to 127 columns.
+    Shifts by multiples of 128 columns come first and move whole registers. A
+    gather then shifts each row by the remaining 0 to 127 columns.
     """
     count, sign = rows.shape[1] // LANES, 1 if to_left else -1
     registers = [
