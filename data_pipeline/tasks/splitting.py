@@ -26,11 +26,12 @@ def hold_out(examples, fraction, seed):
     last training example of another class.
 
     A group is held out only if the held-out share then comes closer to the
-    requested share. Articles of SQuAD stay whole if the held-out number is then
-    0.5 to 1.5 times the requested number. Otherwise, articles with more
-    questions than the requested number are divided into their paragraphs. A
-    warning reports a held-out share below half or above twice the requested
-    share. Up to two held-out examples per class are never reported as too many.
+    requested share. Articles of SQuAD stay whole if whole articles give 0.5 to
+    1.5 times the requested number of held-out questions. Otherwise, articles
+    with more questions than the requested number are divided into their
+    paragraphs. A warning reports a held-out share below half or above twice the
+    requested share. Up to two held-out examples per class are never reported as
+    too many.
 
     Args:
         examples: list of examples of the same kind.

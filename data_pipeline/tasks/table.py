@@ -220,9 +220,9 @@ def _text_rows(tree, name, kind, is_published, counted):
     Args:
         tree, name: see `open_table`.
         kind: "tsv" or "csv".
-        is_published: bool, whether the file belongs to a published task. The
-            fields of a published .csv are always separated by commas, and
-            quotes in a published .tsv are part of the text.
+        is_published: bool, whether the file belongs to a published task. A
+            published .csv has commas. In other files, a first line such as
+            `sep=;` determines the separator, and the file is read as a .csv.
         counted: Counted.
 
     Yields:
@@ -263,10 +263,10 @@ def _tsv_rows(lines, counted=None):
 
 
 def _csv_rows(lines, place, separator, before=0):
-    """Read the rows of a CSV file without its first `before` lines.
+    """Read the rows of a CSV file from its lines.
 
-    `lines` are the lines after these first lines. If the separator is None, the
-    first rows determine the separator.
+    The file has `before` more lines before `lines`. Row numbers count these
+    lines too. If the separator is None, the first rows determine the separator.
     """
     with long_fields(_FIELD_CHARACTERS):
         if separator is None:

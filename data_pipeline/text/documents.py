@@ -9,8 +9,8 @@ Text formats:
   paragraph after each 200,000 characters. If a document reaches 800,000
   characters before such an end, it is cut at the next end of a line. A blank
   line ends a paragraph, and paragraphs are split into sentences. This format
-  suits books, with or without line breaks inside paragraphs, and wikitext-2,
-  where blank lines only separate headings.
+  suits books, with or without line breaks inside paragraphs. It also suits
+  wikitext-2, where only headings have blank lines around them.
 - "jsonl": each line is an object `{"text": ...}` with the running text of a
   document.
 - "csv": each row is a document, with running text in the column "text".
@@ -21,10 +21,10 @@ each row has running text.
 
 "auto" reads .jsonl and .json files as "jsonl", and .csv and .tsv files as
 "csv". Other text files that begin like JSON are "jsonl". For all remaining
-files together, one format is guessed from the first 65,536 characters of each
-file. Blank lines separate blocks of lines. The guess is "sentences" if blocks
-have at least two lines on average and at least 4 of 5 lines end like a
-sentence. Otherwise the guess is "running".
+files together, one format is guessed from the first 65,536 characters of at
+most 256 files. Blank lines separate blocks of lines. The guess is "sentences"
+if blocks have at least two lines on average and at least 4 of 5 lines end like
+a sentence. Otherwise the guess is "running".
 
 In text files of the formats "sentences" and "running", the first line with text
 may be a single tag such as `<doc id="1">`. Then every line that is only a

@@ -91,9 +91,9 @@ def find_files(patterns):
 
     Raises:
         FileNotFoundError: a pattern matches no file, or matches a broken link.
-        ValueError: a pattern names a pipe, a device, a directory without a
-            saved data set, or a saved data set that cannot be read, or has `**`
-            in a bucket.
+        ValueError: a pattern names a pipe, a device or a directory without a
+            saved data set. A saved data set cannot be read. A pattern in a
+            bucket has `**`.
     """
     if isinstance(patterns, (str, os.PathLike)):
         patterns = [patterns]

@@ -18,8 +18,8 @@ def fill_text_options(arguments, defaults=TEXT_DEFAULTS):
 
     Args:
         arguments: object with the options as attributes. Changed in place.
-        defaults: dict of option names to default values. The default value of
-            any other option is in `TEXT_DEFAULTS`. Default: `TEXT_DEFAULTS`.
+        defaults: dict of option names to values. If an option is missing, its
+            value in `TEXT_DEFAULTS` is used. Default: `TEXT_DEFAULTS`.
     """
     for name, value in {**TEXT_DEFAULTS, **defaults}.items():
         if getattr(arguments, name) is None:

@@ -435,6 +435,6 @@ def _decoded(value, on_bad_text, log):
 
 
 def _replaced(value):
-    """Count the U+FFFD that decoding puts in place of a value's bytes."""
+    """Count the U+FFFD that decoding puts in place of invalid bytes."""
     original = value.decode(errors="ignore").count("\ufffd")
     return value.decode(errors="replace").count("\ufffd") - original

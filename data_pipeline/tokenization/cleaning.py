@@ -20,10 +20,11 @@ model's own map contains. This has consequences:
   vowel, and a letter with its kept accent. If the cleaning removes a mark from
   between the parts, the parts are not composed.
 - A user-defined symbol that the cleaning changes, such as "É", cannot occur in
-  clean text. SentencePiece must not search for such a symbol in the text before
-  cleaning.
-- Several blanks become one blank, whatever the settings of the model. This also
-  holds for blanks that the model's own map writes.
+  clean text. SentencePiece would search for the symbol before the cleaning. So
+  the symbol becomes a normal piece if the model is a unigram model.
+- A rule cannot merge a run of blanks of any length. So the model's setting
+  `remove_extra_whitespaces` is always True. This setting also merges blanks
+  that the model's own map writes.
 
 Lone surrogates and bytes that are not UTF-8 are replaced by U+FFFD before
 SentencePiece.
@@ -150,8 +151,8 @@ def replace_surrogates(text):
 class CompiledCleaning(typing.NamedTuple):
     """SentencePiece model with compiled cleaning.
 
-    The sets contain the characters that the model replaces by blanks or
-    removes.
+    The model replaces the characters in `blanks` by blanks, and removes the
+    characters in `dropped` and `marks`.
     """
 
     model_proto: bytes
@@ -565,9 +566,9 @@ class DigitCommas:
             index: int, id of the piece.
             piece: str, the piece that SentencePiece matched.
             begin: int, index of the piece's first character in the text.
-            comma: int, index of the piece's last character that is not a
-                combining mark. This is the comma if the rule applies.
-            end: int, end of the piece, exclusive.
+            comma: int, index in the text of the piece's last character that is
+                not a combining mark. This is the comma if the rule applies.
+            end: int, end of the piece in the text, exclusive.
 
         Returns:
             list of (id, (begin, end)), one entry per part.

@@ -230,8 +230,8 @@ class GraphTokenizer(tf.Module):
         and `sources` from `chunk_ids`.
 
         Returns:
-            tuple of the ids after the rule (int32 ragged tensor) and the
-            arguments `places` and `sources` for `_offsets_of_parts`.
+            tuple of the ids after the rule (int32 ragged tensor) and the first
+            two arguments for `_offsets_of_parts`.
         """
         table, ids = self._commas, pieces.flat_values
         rows = tf.searchsorted(table.pieces, ids)
@@ -399,18 +399,19 @@ def _characters_of_bytes(codes):
 
 
 def _next_place(mask):
-    """Find the index of the first True at or after each of n + 1 places.
+    """Find the index of the first True at or after each place of `mask`.
 
-    The index is n, the length of `mask`, if no True follows.
+    A mask of n values has n + 1 places: the last place is the end. If no True
+    follows, the index is n.
     """
     places = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], 0)
     return tf.gather(places, _counts(mask))
 
 
 def _last_limit(mask):
-    """Find the index + 1 of the last True before each of n + 1 places.
+    """Find the index + 1 of the last True before each place of `mask`.
 
-    The result is 0 if no True precedes. `mask` has the length n.
+    The places are as in `_next_place`. If no True precedes, the result is 0.
     """
     limits = tf.concat([[0], tf.where(mask)[:, 0] + 1], 0)
     return tf.gather(limits, _counts(mask))

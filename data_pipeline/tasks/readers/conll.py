@@ -37,10 +37,9 @@ def read_examples(split):
     """Read the tagged sentences of a CoNLL file.
 
     Tabs separate fields; in lines without a tab, blanks separate fields.
-    `-DOCSTART-` lines are skipped. Comments are skipped and counted. A comment
-    is a line such as "# sent_id = 1" or "#begin document", or a line that
-    begins with "#" and has no tag. A tagged word such as "#xlnet" is no
-    comment. If `task.converts_tags` is True, IOB1 tags are converted to BIO.
+    `-DOCSTART-` lines are skipped. Comments such as "# sent_id = 1" and
+    "#begin document" are skipped and counted. A tagged word such as "#xlnet" is
+    no comment. If `task.converts_tags` is True, IOB1 tags are converted to BIO.
     Otherwise tags stay unchanged. In a test split, a file whose first line is a
     single word is read without tags.
 

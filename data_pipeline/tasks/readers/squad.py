@@ -26,9 +26,9 @@ def read_examples(split):
 
     An answer is skipped if its text is null or has only blanks. A question of
     SQuAD 2.0 counts as impossible if all its answers are skipped. In the flat
-    format, a question of SQuAD 2.0 without answers counts as impossible. An
-    answer whose text is not at `answer_start` in the context is kept unchanged.
-    Warnings count the skipped and the misplaced answers.
+    format, a question of SQuAD 2.0 with an empty list of answers also counts as
+    impossible. An answer whose text is not at `answer_start` in the context is
+    kept unchanged. Warnings count the skipped and the misplaced answers.
 
     Args:
         split: reading.Split of a task whose reader is "squad". In a test split,
@@ -39,9 +39,9 @@ def read_examples(split):
         list of QuestionExample.
 
     Raises:
-        ValueError: the JSON is not valid, the layout is unknown, a question
-            without answers is not marked `is_impossible`, or a question of
-            SQuAD 1.1 is marked `is_impossible`.
+        ValueError: the JSON is not valid, the layout is unknown, another
+            question without answers is not marked `is_impossible`, or a
+            question of SQuAD 1.1 is marked `is_impossible`.
     """
     place = split.place
     with split.tree.open_text(split.path) as text:

@@ -231,8 +231,8 @@ def _number(label):
 def _with_label_lists(examples, split):
     """Convert the labels of examples to tuples of classes.
 
-    The separator of classes is "|" if any label contains "|" or is a list, else
-    a comma.
+    If any label contains "|" or is a list, "|" separates the classes of a str.
+    Otherwise a comma separates the classes.
     """
     labels = [x.label for x in examples if x.label is not None]
     # In an evaluation split, labels may be ids of known classes.
