@@ -141,7 +141,7 @@ def draw_attention(
 
 
 def draw_distances(attention: Attention):
-    """Draw each layer's mean attention weight as a function of the distance.
+    """Draw each layer's mean attention weight against the distance to the key.
 
     Args:
         attention: Attention.

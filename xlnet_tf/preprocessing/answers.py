@@ -51,12 +51,12 @@ def answer(
 
 
 def check_places(contexts, y):
-    """Warn about answers at a wrong position, and about positions without text.
+    """Warn about misplaced answers, and about an `answer_start` without text.
 
     An answer without text, or with an `answer_start` below 0, means that the
-    question has no answer. Training skips an answer at any other wrong
-    position. The answers are checked if the contexts and both entries of `y`
-    are lists or NumPy arrays.
+    question has no answer. Training skips other answers that are not at their
+    `answer_start`. The answers are checked if the contexts and both entries of
+    `y` are lists or NumPy arrays.
 
     Args:
         contexts: list with the context of each question.

@@ -26,7 +26,7 @@ def keras_input(
         x: raw strings or features, in lists, arrays, columns or dicts; or
             batches of raw strings or features, from a tf.data.Dataset,
             PyDataset or generator.
-        y: labels if `x` is in lists or arrays, or None.
+        y: labels, or None. If `x` has batches, the batches contain the labels.
         sample_weight: weights of the labels, or None.
         batch_size: int. Default None: 32.
         shuffle: bool, whether raw strings have a new order in each epoch.
@@ -114,7 +114,7 @@ def prepared(model, x, y=None, sample_weight=None):
 def refuse_weights():
     """Refuse sample weights or class weights without labels.
 
-    Keras would ignore such sample weights.
+    Keras would ignore such sample weights. The callers check for labels.
 
     Raises:
         ValueError: always.
@@ -212,7 +212,7 @@ def check_labels(data, least, most, words, any_shape=False):
     """Add a check of the labels' range to a data set.
 
     The check runs in the data set, so it also works if XLA compiles the steps.
-    In a compiled step, a wrong label would make the loss NaN.
+    In a compiled step, a class out of range would make the loss NaN.
 
     Args:
         data: tf.data.Dataset of batches `(x, y)` or `(x, y, sample_weight)`.

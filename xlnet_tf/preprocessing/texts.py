@@ -102,8 +102,9 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
             `row_weight` (float32 [R]) is 1 / number of the example's rows.
 
         Raises:
-            ValueError: if a label is not in `labels` or not a number, or
-                windows are requested for pairs or with an invalid stride.
+            ValueError: if a label is not in `labels` or, without `labels`, is
+                not a number. Also if `stride` is out of range, or is given for
+                pairs.
         """
         from data_pipeline.features.batches import EncodedExamples
         from data_pipeline.features.batches import encode_in_chunks
@@ -187,7 +188,7 @@ class XLNetTextClassifierPreprocessor(Preprocessor):
 
 
 def _labels(examples, labels):
-    """Convert labels to an array: int32 for one class, float32 otherwise."""
+    """Convert labels: int32 array if each text has one class, else float32."""
     if labels is None:
         return np.array(
             [np.nan if x.label is None else float(x.label) for x in examples],

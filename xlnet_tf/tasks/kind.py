@@ -176,7 +176,7 @@ class TaskKind:
         """Store results of `score`, such as a threshold, in the model."""
 
     def details(self, encoded):
-        """JSON object that a fine-tuning run stores for its exports, or None.
+        """JSON object that a fine-tuning run adds to `results.json`, or None.
 
         Args:
             encoded: EncodedExamples, the training rows.

@@ -226,7 +226,7 @@ def find_metric(name):
     """Find the function of a metric: (targets, predictions) -> float.
 
     Args:
-        name: str, a key of `METRICS`, or "ndcg@K" with a number such as
+        name: str, a key of `METRICS`, or "ndcg@K" with a number K, such as
             "ndcg@20".
 
     Raises:
@@ -267,9 +267,9 @@ def evaluate(kind, names, targets, predictions, groups=None):
         kind: TaskKind; `names` must be in its `metric_names`.
         names: tuple of str, the main metric first. "mean" is the average of the
             other metrics.
-        targets, predictions: [R] classes or numbers, or R lists with the tags
-            of sentences. For R queries, the targets are R lists of relevances,
-            and the predictions are R lists of scores.
+        targets, predictions: [R] classes, numbers or texts. For R sentences,
+            both are R lists of tags. For R queries, the targets are R lists of
+            relevances, and the predictions are R lists of scores.
         groups: sequence of R names of groups, or None (default). The first
             metric is also computed for each group, with a name such as
             "accuracy_high".

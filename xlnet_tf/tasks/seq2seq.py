@@ -158,8 +158,8 @@ class XLNetSeq2Seq(LanguageModelTask):
     def arguments_of_head(cls, head):
         """Derive constructor arguments from a checkpoint's head; see `Task`.
 
-        If a pretraining objective has a `pseudo_mask_id`, the arguments include
-        this id.
+        If the head is from pretraining with a `pseudo_mask_id`, the arguments
+        include this id.
         """
         if head.task.rpartition(">")[2] not in cls.head_sources:
             return head.arguments
@@ -414,7 +414,7 @@ class TargetInputs:
         return features, lambda outputs: outputs["query"]
 
     def _of_content(self, features, positions, training):
-        """Make inputs where the previous token predicts each target token."""
+        """Make inputs: the row before each target token predicts the token."""
         features = self._with_corruption(features, positions, training)
         before = ops.maximum(positions - 1, 0)
         return features, lambda outputs: rows_at(outputs["content"], before)
