@@ -197,7 +197,10 @@ def _unknown_warning(totals, tokenizer):
 
 
 def _has_capitals(tokenizer):
-    """Whether a tokenizer has capital letters or no cased letters, bool."""
+    """Whether a piece of a tokenizer has a capital letter, bool.
+
+    Also True if no piece, not even a special symbol, has a cased letter.
+    """
     pieces = map(tokenizer.id_to_piece, range(tokenizer.vocabulary_size))
     letters = "".join(pieces)
     return letters.lower() != letters or letters.upper() == letters

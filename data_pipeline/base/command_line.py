@@ -338,8 +338,8 @@ def _is_unread(more=""):
 def _told_of_tensorflow(error):
     """Message for TensorFlow's read and write errors, or None for other errors.
 
-    TensorFlow has its own error classes, but not every command imports
-    TensorFlow. So where possible, the error is recognized by its text.
+    An unknown scheme and a full disk are recognized by the error's text,
+    because not every command imports TensorFlow's error classes.
     """
     if "File system scheme" in str(error):
         return (

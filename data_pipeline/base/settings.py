@@ -90,8 +90,8 @@ def setting(
         range: Range of a number, or None for any number.
         choices: tuple of str, the allowed strings, or None for any string.
         metavar: str, placeholder for the value in the option's help.
-        meant: dict of wrong values (in lower case) to choices, or None. For a
-            wrong value of this dict, the error message suggests the choice.
+        meant: dict of wrong values (in lower case) to choices, or None. After
+            such a wrong value, the error message suggests the choice.
         **facts: further metadata of the field, for the settings class.
 
     Returns:

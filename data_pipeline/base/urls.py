@@ -28,8 +28,7 @@ class Status(typing.NamedTuple):
 class UrlPath:
     """Path that fsspec opens, with the methods of pathlib.
 
-    Other programs can read a written file as soon as the write ends. Web pages
-    and data sets of the Hugging Face Hub are read only.
+    Web pages and data sets of the Hugging Face Hub are read only.
 
     Args:
         url: str, with the scheme.

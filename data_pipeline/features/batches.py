@@ -138,7 +138,10 @@ class EncodedExamples:
         return self._lengths
 
     def examples_of(self, row):
-        """List the indices of the examples that a row contains, list of int."""
+        """List the indices of the examples that a row contains, list of int.
+
+        In ranking, a row contains one example per document.
+        """
         if "example" not in self.dense:
             return [int(row)]
         examples = np.atleast_1d(self.dense["example"][row])

@@ -124,9 +124,9 @@ def checked_size(values, check_size, count, num_tokens):
 
     Args:
         values: tensor to copy.
-        check_size: function of `count` and `num_tokens` that returns an
-            operation, or None for no check. The operation fails if there are
-            too many tokens.
+        check_size: None for no check, or a function of `count` and `num_tokens`
+            that returns an operation. The operation fails if there are too many
+            tokens.
         count: int64 tensor [], number of sequences.
         num_tokens: int or int tensor [], length of the longest sequence.
     """
@@ -197,7 +197,10 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
 
 
 def last_tokens(values, longest, sequence_length):
-    """Keep the last tokens of second segments, whose end matters most.
+    """Keep the last tokens of second segments.
+
+    In multiple choice, a second segment is a question with an answer option,
+    usually at the end.
 
     Args:
         values: ragged tensor [B, (T)], the second segments of pairs.

@@ -77,7 +77,10 @@ def answer_pieces(windows, contexts, starts, texts, rows=None):
 
 
 def window_labels(windows, rows, first, last, is_found):
-    """Find the start and end of the first whole answer in each window.
+    """Find the start and end of a whole answer in each window.
+
+    If a window has several whole answers, the answer with the smallest index is
+    chosen.
 
     Args:
         windows: QuestionWindows.

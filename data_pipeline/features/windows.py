@@ -28,14 +28,15 @@ class QuestionWindows(typing.NamedTuple):
 
     Attributes:
         window_row: int32 [W], index of each window's question.
-        begins, ends: int32 ragged [W, (C)], offsets in the context of each
-            context piece of the window, in characters. Ends are exclusive.
-        is_max_context: bool ragged [W, (C)], True for a piece in the window
-            with the most context around the piece, see `max_context`.
+        begins, ends: int32 ragged [W, (C)], offsets at which each context piece
+            of the window begins and ends in the context, in characters. Ends
+            are exclusive.
+        is_max_context: bool ragged [W, (C)], True if the window has the most
+            context around the piece, see `max_context`.
         features: dict of int32 tensors: `token_ids`, `segment_ids`,
             `padding_mask` and `answer_mask` [W, T], and `class_index` [W].
-        first_piece: int32 [W], index in the context of the window's first
-            context piece.
+        first_piece: int32 [W], index of the window's first context piece among
+            all pieces of its context.
         context_begins, context_ends: int32 ragged [N, (P)], offsets like
             `begins` and `ends`, but for all pieces of each question's context.
         question_lengths: int32 [N], number of pieces of each question before
@@ -254,7 +255,8 @@ def window_places(lengths, starts, room, stride, check_size=None):
         places: ragged int64 tensor [W, (room)], indices of each window's ids
             among all ids.
         rows: int64 tensor [W], index of each window's text.
-        first: int64 tensor [W], index in the text of each window's first id.
+        first: int64 tensor [W], index of each window's first id among the ids
+            of its text.
 
     Source: `doc_spans` of the released run_squad.
     """

@@ -24,7 +24,8 @@ class CausalReader(ObjectiveReader):
 
     In records with a reused half (see `blocks`), text is predicted twice: in
     the new half of a record, and in the reused half of a later record. At the
-    second prediction, the memory contains the text before the reused half.
+    second prediction, the memory contains only the text before the reused half,
+    not the targets.
     """
 
     name = "causal"

@@ -50,9 +50,9 @@ class PermutationReader(ObjectiveReader):
             predicts adjacent targets together, as a group, and predicts the
             groups in a random order. A function given as `order` has the
             arguments (token_ids int32 [B, T], is_target bool [B, T]) and
-            returns the ranks, int32 [B, T]. The rank of context, which is not
-            predicted, is -1. If the records have a reused half, only the
-            context of the reused half has the rank -1. In the new half, all
+            returns the ranks, int32 [B, T]. Without a reused half, the context,
+            which is not predicted, has the rank -1. With a reused half, only
+            the context of the reused half has the rank -1. In the new half, all
             ranks, including the ranks of context, must be above all ranks of
             the reused half. Otherwise the states in memory would depend on
             later tokens.
@@ -195,8 +195,8 @@ def draw_ranks(
         order: str, one of `ORDERS`. Default "random".
 
     Returns:
-        int32 tensor [B, T], see `factorization_rank`. With "block", adjacent
-        targets form a group, and all have the rank of the group's first target.
+        int32 tensor [B, T], see `factorization_rank`. If `order` is "block", a
+        group of adjacent targets has the rank of the group's first target.
     """
     length = token_ids.shape[1]
     in_order = tf.logical_or(is_target, functional_tokens(token_ids))
