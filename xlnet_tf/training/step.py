@@ -23,8 +23,8 @@ class Loss(typing.NamedTuple):
     """Functions that compute the loss of a model on a batch.
 
     Attributes:
-        outputs: function that computes the model's outputs from a
-            micro-batch's features, a dict. In training the features contain
+        outputs: function that computes the model's outputs from the dict of a
+            micro-batch's features. In training the features contain
             `dropout_seed`. With memory the outputs are a dict with `memories`
             and `memory_mask`.
         sums: function of (outputs, features) that returns (objective, metrics,

@@ -62,8 +62,8 @@ class WeightSource:
     Attributes:
         kind: str, name of the format in messages.
         path: path of the model, for messages.
-        gelu: str, the reason for the config's value of `gelu`, which messages
-            show; or None.
+        gelu: str or None, for messages: the reason for the config's value of
+            `gelu`.
     """
 
     kind = ""

@@ -36,9 +36,9 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
 
     The config is in `config.json`, and the weights are in `model.safetensors`
     or in shards with an index. The tanh form of GELU is written as "gelu_new",
-    so that Hugging Face's code computes the same outputs. Hugging Face's XLNet
-    has one dropout rate. It ignores the field `attention_dropout`, which only
-    this library reads.
+    so that Hugging Face's code computes the same outputs. An XLNet's attention
+    dropout is written as `attention_dropout` if it differs from `dropout`.
+    Hugging Face's code ignores this field.
 
     Args:
         model: a backbone, or a task.

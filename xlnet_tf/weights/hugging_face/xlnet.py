@@ -228,7 +228,7 @@ def config_values(model):
 
     Raises:
         ValueError: if the number of heads times their width is not the model's
-            width, as Hugging Face's XLNet requires.
+            width. Hugging Face's XLNet requires equal numbers.
     """
     config = model.config
     check_width(config, "XLNet")

@@ -12,8 +12,8 @@ in four points:
 - The gradient of a bias is summed axis by axis, which is faster in XLA on a
   CPU.
 - Inputs are multiplied as one matrix of rows, which is also faster in XLA on a
-  CPU. `EinsumDense` does this only on JAX, because TensorFlow's einsum itself
-  multiplies matrices of rows.
+  CPU. `AdaptableEinsumDense` does this only on JAX, because TensorFlow's einsum
+  itself multiplies matrices of rows.
 
 COMPATIBILITY: `_kernel` of Keras 3's dense layers is undocumented.
 """
@@ -247,8 +247,8 @@ class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
 def _multiply_rows(inputs, kernel):
     """Multiply inputs [..., V] by a kernel [V, W], as one matrix of rows.
 
-    For the gradient of a product with more axes, XLA on a CPU would transpose
-    copies of the inputs.
+    For the gradient of a product with more axes, XLA on a CPU would copy and
+    transpose the inputs.
     """
     if len(inputs.shape) == 2:
         return ops.matmul(inputs, kernel)
@@ -260,7 +260,8 @@ def _multiply_rows(inputs, kernel):
 def _add_bias(outputs, bias):
     """Add a bias [W] to [..., W].
 
-    TensorFlow on a CPU merges a matrix product and its `BiasAdd`.
+    With TensorFlow, `BiasAdd` adds the bias to a matrix, because TensorFlow on
+    a CPU merges this operation with the matrix product.
     """
     if len(outputs.shape) == 2 and keras.backend.backend() == "tensorflow":
         import tensorflow as tf
@@ -283,9 +284,9 @@ def _add_bias_to_rows(outputs, bias):
 def _sum_rows(tensor):
     """Sum [..., rows, W] to [W], one axis at a time.
 
-    For bfloat16 with TensorFlow, a matrix product with ones replaces the sum.
-    With `model/fusion.py`, XLA compiles sums but no matrix products. For a sum,
-    XLA would compute `tensor` again.
+    With `model/fusion.py`, XLA compiles sums but no matrix products, and would
+    compute `tensor` again for a sum. So for bfloat16 with TensorFlow, a matrix
+    product with ones replaces the sum.
 
     If W is large, XLA on a CPU takes five times as long for one sum over two
     axes as for two sums over one axis each. XLA would also merge two successive
