@@ -132,10 +132,11 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
 
     Floats may differ by a tolerance. The tolerance is the value in `TOLERANCES`
     for the precision of the export, times the largest magnitude of the output
-    (at least 1). An export that keeps the model's dtype has the model's
-    precision. In float32, at most 1 % of the values of other outputs, such as
-    texts, may differ, because rounding decides between equal scores. In lower
-    precisions, all differences in these outputs are counted but allowed.
+    (at least 1). If the export keeps the model's dtype, this dtype is the
+    precision; float16 counts as bfloat16. In float32, at most 1 % of the values
+    of other outputs, such as texts, may differ, because rounding decides
+    between equal scores. In lower precisions, all differences in these outputs
+    are counted but allowed.
 
     Args:
         model: the model. The function sets the export's preprocessor and

@@ -186,11 +186,10 @@ def _named_functions(node):
 def _names(functions, objects):
     """Collect the names that must be in `ALLOWED`, as a set of str.
 
-    The set contains the names of all operations. An operation that calls a
-    function may have the function's name. The set contains this name too,
-    because exports do not call functions in this way. If exports do not use an
-    attribute or a class of objects, the set contains a description, such as
-    "the attribute NAME".
+    The set contains `op` of each NodeDef. An `op` can be the name of a
+    function, but exports do not call functions in this way. For an attribute
+    or a class of objects that exports do not use, the set contains a
+    description, such as "the attribute NAME".
     """
     nodes = [node for function in functions for node in function.node_def]
     found = {node.op for node in nodes}

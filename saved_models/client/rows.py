@@ -131,9 +131,9 @@ def check_rows(rows, places, signatures, signature):
         signature: str.
 
     Raises:
-        ValueError: if the signature does not exist; or if a row lacks an input,
-            or has an unknown input or a value of the wrong type. The message
-            about a row begins with the row's place.
+        ValueError: if the signature does not exist, or a row does not have
+            exactly the signature's inputs, or a value has the wrong type or
+            shape. The message about a row begins with the row's place.
     """
     takes = inputs_of(signatures, signature)
     for row, place in zip(rows, places, strict=True):

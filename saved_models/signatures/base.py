@@ -241,8 +241,8 @@ class ModelSignatures(tf.Module):
     def _lengths(self):
         """Sequence lengths of warm-up requests.
 
-        The lengths are all buckets. Without buckets the only length is 8, or
-        `sequence_length` if `sequence_length` is smaller.
+        The lengths are the lengths of the buckets. Without buckets the only
+        length is 8, or `sequence_length` if `sequence_length` is smaller.
         """
         return self._settings.seq_length_buckets or (
             min(8, self._settings.sequence_length),
@@ -267,9 +267,9 @@ class ModelSignatures(tf.Module):
     def _examples(self, shown, filled, num_symbols, begin=()):
         """Make example requests: `shown`, and requests that fill buckets.
 
-        With several buckets, there is one request for each bucket, with a text
-        that fills the bucket. Each request is made once for each number of rows
-        in `_batches`.
+        If there are at least two buckets, each bucket has a request whose text
+        fills the bucket. Otherwise, the only request is `shown`. Each request
+        is made once for each number of rows in `_batches`.
 
         Args:
             shown: dict from input name to str or list of str, the example in

@@ -167,8 +167,9 @@ class GenerateSignature(tf.Module):
 
         Args:
             tokens: int32 [N, R, S], -1 for no token.
-            log_probabilities: float32. With beam search, [N, R] of texts; these
-                texts are already sorted. Otherwise, [N, R, S] of tokens.
+            log_probabilities: float32 [N, R, S], one for each token. With beam
+                search, [N, R], one for each text; these texts are already
+                sorted.
         """
         texts, has_stop, is_counted = self._texts(tokens)
         is_end = tokens[..., None] == tf.constant(self._symbols.end_ids)
@@ -296,9 +297,10 @@ class GenerateSignature(tf.Module):
         """Decode tokens [N, R, S] to texts that end before any stop string.
 
         Returns:
-            (texts, has_stop, is_counted): string [N, R]; bool [N, R], whether a
-            stop string ended the text; bool [N, R, S], False for no token (-1)
-            and for tokens after the token that completes the stop string.
+            (texts, has_stop, is_counted). `texts` is string [N, R]. `has_stop`
+            is bool [N, R], whether a stop string ended the text. `is_counted`
+            is bool [N, R, S], False for no token (-1) and for tokens after the
+            token that completes the stop string.
         """
         is_text = self._is_text(tokens)
         ids = tf.maximum(tokens, 0)

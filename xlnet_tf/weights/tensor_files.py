@@ -224,7 +224,7 @@ def open_arrays(file):
     Raises:
         OSError: if the file is not HDF5.
         ValueError: if the arrays together are larger than the file, or an array
-            is stored in another file or has no numbers.
+            is stored in another file or has the dtype object.
     """
     import h5py  # imported on use, as in Keras
 
@@ -243,9 +243,8 @@ class _Memory(io.BytesIO):
 def written_arrays(file):
     """Context manager that makes an HDF5 file in memory, then writes the file.
 
-    HDF5 does not write to the disk itself. On a full disk, HDF5 would try to
-    write again whenever one of its objects is freed, and the process would
-    crash.
+    If HDF5 itself wrote to a full disk, HDF5 would try to write again whenever
+    one of its objects is freed, and the process would crash.
 
     Args:
         file: path of a local file.
@@ -340,7 +339,7 @@ def check_arrays(file, size):
     Raises:
         OSError: if the file is not HDF5.
         ValueError: if the arrays together are larger than the file, or an array
-            is stored in another file or has no numbers.
+            is stored in another file or has the dtype object.
     """
     import h5py
 
@@ -378,7 +377,7 @@ def _checked_arrays(file, handle, stored_bytes):
 
 
 def _check_storage(file, stored_bytes, arrays):
-    """Refuse arrays in other files, without numbers, or too large in total."""
+    """Refuse arrays in other files, of dtype object, or too large in total."""
     declared = sum((x.size or 0) * x.dtype.itemsize for x in arrays.values())
     problem = None
     for name, array in arrays.items():
