@@ -32,8 +32,7 @@ def write_batching(directory, max_batch=None):
 
     Args:
         directory: path of the SavedModel.
-        max_batch: int, maximum number of rows that the server joins in a batch.
-            Default None: 32.
+        max_batch: int, maximum number of rows in a batch. Default None: 32.
     """
     rows = max_batch or _ROWS
     rules = _RULES.format(rows=rows, most_rows=max(rows, _MOST_ROWS))

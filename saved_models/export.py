@@ -71,7 +71,7 @@ def export_model(
     """Write a model as a versioned SavedModel, or as a network for OpenVINO.
 
     The files are written to a temporary directory, which is renamed when it is
-    complete. To a gs:// path, the files are copied one after the other. The
+    complete. In a bucket (gs://), the files appear one after the other. The
     folder `assets.extra` contains the settings, `model_card.json` and, for a
     SavedModel, warm-up requests. `SHA256SUMS` lists the digests of all files.
     With Keras' JAX backend, a second process with the TensorFlow backend writes
@@ -285,8 +285,8 @@ def _window_stride(source, model, sequence_length):
 
     The result is None if `source` is not in a run, the run did not average the
     outputs of a long text's windows, or the model's signatures do not read
-    windows. If the run's settings have no `stride`, or this stride is too long
-    for `sequence_length`, the result is half of `sequence_length`.
+    windows. If the run's settings have no `stride`, or a `stride` that is too
+    long for `sequence_length`, the result is half of `sequence_length`.
     """
     from saved_models.model_card import training_facts
     from saved_models.signatures import signatures_for

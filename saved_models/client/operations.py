@@ -186,10 +186,10 @@ def _named_functions(node):
 def _names(functions, objects):
     """Collect the names that must be in `ALLOWED`, as a set of str.
 
-    The set contains `op` of each NodeDef. An `op` can be the name of a
-    function, but exports do not call functions in this way. For an attribute
-    or a class of objects that exports do not use, the set contains a
-    description, such as "the attribute NAME".
+    The set contains the `op` of each NodeDef. An `op` can be the name of a
+    function, but exports do not call functions in this way. For an attribute or
+    a class of objects that exports do not use, the set contains a description,
+    such as "the attribute NAME".
     """
     nodes = [node for function in functions for node in function.node_def]
     found = {node.op for node in nodes}

@@ -241,8 +241,8 @@ class ModelSignatures(tf.Module):
     def _lengths(self):
         """Sequence lengths of warm-up requests.
 
-        The lengths are the lengths of the buckets. Without buckets the only
-        length is 8, or `sequence_length` if `sequence_length` is smaller.
+        The lengths are `seq_length_buckets`. Without buckets the only length is
+        8, or `sequence_length` if `sequence_length` is smaller.
         """
         return self._settings.seq_length_buckets or (
             min(8, self._settings.sequence_length),
@@ -268,8 +268,8 @@ class ModelSignatures(tf.Module):
         """Make example requests: `shown`, and requests that fill buckets.
 
         If there are at least two buckets, each bucket has a request whose text
-        fills the bucket. Otherwise, the only request is `shown`. Each request
-        is made once for each number of rows in `_batches`.
+        fills the bucket. With fewer buckets, `shown` is the only request. Each
+        request is made once for each number of rows in `_batches`.
 
         Args:
             shown: dict from input name to str or list of str, the example in
