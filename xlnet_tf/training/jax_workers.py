@@ -145,7 +145,7 @@ def join(settings):
 
 @contextlib.contextmanager
 def together():
-    """Context that lets this process end at once if this worker fails.
+    """Context that lets a failed worker end without waiting for other workers.
 
     The context passes errors on. After an error, JAX would wait for the other
     workers before the process ends, while the other workers wait in a step for

@@ -177,14 +177,14 @@ def _train(run, training, checkpoints, stop, log):
 def end_of_loop(step, settings, evaluates):
     """Compute the step at which the current loop ends, int.
 
-    The end does not depend on the step from which a run resumed.
+    Loops end at multiples of `steps_per_loop` and at the last step. So the end
+    does not depend on the step from which a run resumed.
 
     Args:
         step: int, number of steps so far.
         settings: PretrainingSettings or FinetuningSettings.
         evaluates: bool, whether loops also end at evaluations. If so, the
-            multiples of `steps_per_loop` at which loops end are counted from
-            the latest evaluation.
+            multiples are counted from the latest evaluation.
     """
     begin, end = 0, settings.steps
     if evaluates:

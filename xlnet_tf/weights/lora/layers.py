@@ -260,8 +260,8 @@ def _multiply_rows(inputs, kernel):
 def _add_bias(outputs, bias):
     """Add a bias [W] to [..., W].
 
-    With TensorFlow, `BiasAdd` adds the bias to a matrix, because TensorFlow on
-    a CPU merges this operation with the matrix product.
+    With TensorFlow, a bias is added to a matrix by `BiasAdd`, because
+    TensorFlow on a CPU merges this operation with the matrix product.
     """
     if len(outputs.shape) == 2 and keras.backend.backend() == "tensorflow":
         import tensorflow as tf
