@@ -96,18 +96,16 @@ def attention_context(
 ):
     """Make the AttentionContext of a forward pass.
 
-    R is the relative position encoding.
-
     Args:
         features: dict, see `XLNetBackbone`.
         target_positions: int32 tensor of shape [B, P], or None.
         config: XLNetConfig.
-        dtype: str, type of R.
-        position_projections: list of the dense layers that project R, one for
-            each block.
-        drop: function that applies dropout to R, or None (default). All
-            examples share one dropout mask. The released code draws one mask
-            per example.
+        dtype: str, type of the relative position encoding.
+        position_projections: list of the dense layers that project the
+            encoding, one for each block.
+        drop: function that applies dropout to the encoding, or None (default).
+            All examples share one dropout mask. The released code draws one
+            mask per example.
         kernel: str, name of the attention kernel. Default "auto".
         observe: function, see `AttentionContext`, or None (default).
         first_half_length: int, see `AttentionRules`. Default 0.

@@ -226,8 +226,8 @@ def refuse_arguments(names):
     Raises:
         TypeError: if an argument has the name of a feature in this library, in
             Hugging Face's library or in the released code. Also for
-            `output_attentions` and `output_hidden_states`, the names of call
-            arguments in Hugging Face's library.
+            `output_attentions` and `output_hidden_states`, two call arguments
+            of Hugging Face's library.
     """
     for name in names:
         if name in _ARGUMENTS_OF_OTHERS:

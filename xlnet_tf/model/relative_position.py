@@ -39,7 +39,7 @@ def relative_position_encoding(
         dtype: str, "float32" (default) or "float64".
 
     Returns:
-        float tensor of shape [K + T, D].
+        float tensor of shape [R, D].
 
     Source: `relative_positional_encoding` of the released code.
     """

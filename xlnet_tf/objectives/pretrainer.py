@@ -303,7 +303,10 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         sample_weight=None,
         training=True,
     ):
-        """Compute `loss` divided by the number of replicas, for `fit`."""
+        """Compute the loss of `fit`: `loss` plus the losses of regularizers.
+
+        The sum is divided by the number of replicas.
+        """
         if "loss" not in y_pred:
             raise ValueError(
                 "`fit` and `evaluate` need the feature `target_ids`. "

@@ -2,8 +2,8 @@
 
 A decoder caches the keys and values of all tokens. One pass reads the context,
 which is the prompt and the memory before the prompt. Then each step computes
-one position, the newest token. With a query stream or a pseudo token, each step
-also computes the next position, which predicts the next token.
+the position of the newest token. With a query stream or a pseudo token, each
+step also computes the next position, which predicts the next token.
 
 The context is stored separately from the new tokens. The context never changes,
 so all beams of an example share the context, and no step copies it. New tokens

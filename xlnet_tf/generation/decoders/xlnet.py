@@ -86,7 +86,7 @@ class XLNetDecoder(Decoder):
 
         The result is (L tensors [B, M, D], bool [B, M]). If `features` has no
         memories, a model with `same_length` and M > 0 gets a masked memory of M
-        tokens. Other models get None.
+        tokens, and any other model gets None.
         """
         batch_size = ops.shape(features["token_ids"])[0]
         memories = features.get("memories")

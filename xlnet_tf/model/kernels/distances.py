@@ -1,11 +1,12 @@
-"""Relative position encoding R, reduced to the rows that attention needs.
+"""Relative position encoding, reduced to the rows that attention needs.
 
-The reduced table gives the same scores in less time. Negative distances follow
-from positive distances by symmetry, unused distances are left out, and each
-block of tokens gets only the distances from its tokens to the keys.
+The encoding is a table with a row for each distance. The reduced table gives
+the same scores in less time. Negative distances follow from positive distances
+by symmetry, unused distances are left out, and each block of tokens gets only
+the distances from its tokens to the keys.
 
-Shapes: T tokens, M memory length, K = M + T keys, D model dim, H head dim,
-S tokens of a block. R has a row for each of K + T distances.
+Shapes: T tokens, M memory length, K = M + T keys, R = K + T distances,
+D model dim, H head dim, S tokens of a block.
 """
 
 import functools
@@ -22,18 +23,18 @@ from xlnet_tf.model.sizes import slice_axis
 
 
 class EncodedDistances(NamedTuple):
-    """Relative position encoding R, made once for all layers of a forward pass.
+    """Relative position encoding, made once for all layers of a forward pass.
 
     Attributes:
-        encoding: float tensor. Its shape is [1 or 2, K + T - U, D] with
-            U = `num_unneeded`. Entry 0 is R for texts that are read forwards.
-            If any example is reversed, entry 1 is R for texts that are read
+        encoding: float tensor. Its shape is [1 or 2, R - U, D] with
+            U = `num_unneeded`. Entry 0 is for texts that are read forwards. If
+            any example is reversed, entry 1 is for texts that are read
             backwards.
             Without dropout the shape may be [K, D], with only the distances
             from K - 1 to 0. The encodings of negative distances then follow
             from sin(-d) = -sin(d) and cos(-d) = cos(d).
-        num_unneeded: int, number of rows that are left out at the end of R. No
-            token attends to keys at the distances of these rows.
+        num_unneeded: int, number of rows that are left out at the end of the
+            table. No token attends to keys at the distances of these rows.
     """
 
     encoding: Any
@@ -61,9 +62,9 @@ def encode_distances(
         config: XLNetConfig.
         dtype: str, type of the encoding.
         projections: list of the layers that project the encoding.
-        drop: function that applies dropout to R, or None (default). All
-            examples share one dropout mask. The released code draws one mask
-            per example.
+        drop: function that applies dropout to the encoding, or None (default).
+            All examples share one dropout mask. The released code draws one
+            mask per example.
         has_reversed: bool, whether any example may be read backwards. Default
             False.
         first_half_length: int, see `AttentionRules`. Default 0.
@@ -97,7 +98,7 @@ def encode_distances(
 
 
 def num_unneeded_distances(num_tokens, first_half_length):
-    """Number of rows at the end of R that no token needs.
+    """Number of rows at the end of the encoding that no token needs.
 
     The T tokens consist of the prefix (`first_half_length`) and the rest. A
     token of the prefix attends to no token of the rest. No token therefore
@@ -120,12 +121,13 @@ def num_unneeded_distances(num_tokens, first_half_length):
 def make_position_blocks(position, num_tokens, num_keys, size=None):
     """Slice the projected distances into the distances of each block of tokens.
 
-    S consecutive tokens have only K + S - 1 distances to the keys, not K + T.
+    S consecutive tokens have only K + S - 1 distances to the keys, not R.
     With 512 tokens, 896 keys and S = 128, a token has scores for K + S = 1,024
-    distances. Without blocks the token would have K + T = 1,408 scores.
+    distances. Without blocks the token would have R = 1,408 scores.
 
     Args:
-        position: tensor of shape [..., K + T, H], indexed by distance like R.
+        position: tensor of shape [..., R, H], the projected distances, largest
+            distance first.
         num_tokens: int or scalar tensor, T.
         num_keys: int or scalar tensor, K.
         size: int, S, a divisor of T. Default: the largest divisor up to 128.
@@ -155,7 +157,7 @@ def sum_position_blocks(gradient, num_tokens):
         num_tokens: int or scalar tensor, T.
 
     Returns:
-        tensor of shape [..., K + T, H], the gradient of the distances.
+        tensor of shape [..., R, H], the gradient of the projected distances.
     """
     size = _block_size(num_tokens)
     if size is None:

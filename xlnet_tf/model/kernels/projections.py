@@ -32,8 +32,8 @@ def can_mirror_distances(dtype, projections):
     """Whether `project_distances` needs only non-negative distances.
 
     Args:
-        dtype: str, type of R, the relative position encoding.
-        projections: list of the layers that project R.
+        dtype: str, type of the relative position encoding.
+        projections: list of the layers that project the encoding.
 
     Returns:
         bool.
@@ -46,7 +46,7 @@ def can_mirror_distances(dtype, projections):
 
 
 def project_distances(projection, distances, num_tokens, has_reversed=False):
-    """Project R, the relative position encoding, to N heads.
+    """Project the relative position encoding to N heads.
 
     Args:
         projection: AdaptableEinsumDense from D to N heads of length H.
