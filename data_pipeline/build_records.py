@@ -199,7 +199,7 @@ def _unknown_warning(totals, tokenizer):
 def _has_capitals(tokenizer):
     """Whether a piece of a tokenizer has a capital letter, bool.
 
-    Also True if no piece, not even a special symbol, has a cased letter.
+    Also True if no piece has a cased letter.
     """
     pieces = map(tokenizer.id_to_piece, range(tokenizer.vocabulary_size))
     letters = "".join(pieces)

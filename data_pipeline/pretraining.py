@@ -220,8 +220,8 @@ class PretrainingData:
     ) -> tf.data.Dataset:
         """Make the endless dataset of batches.
 
-        1. For each row of the global batch, read the records of several steps
-           at once. A parallel call reads one row, with one open file at a time.
+        1. For each row, read the records of several steps at once. A parallel
+           call reads for one row and opens one file at a time.
         2. Divide the records of each training step into elements of
            `replica_batch` records, one element per replica.
         3. Number the elements. An element's number determines its epoch and the

@@ -338,7 +338,7 @@ def _is_unread(more=""):
 def _told_of_tensorflow(error):
     """Message for TensorFlow's read and write errors, or None for other errors.
 
-    An unknown scheme and a full disk are recognized by the error's text,
+    An unknown URL scheme and a full disk are recognized by the error's text,
     because not every command imports TensorFlow's error classes.
     """
     if "File system scheme" in str(error):

@@ -199,8 +199,8 @@ def kept_lengths(first_lengths, second_lengths, room, truncate="longest_first"):
 def last_tokens(values, longest, sequence_length):
     """Keep the last tokens of second segments.
 
-    In multiple choice, a second segment is a question with an answer option,
-    usually at the end.
+    In multiple choice, a second segment is a question with an answer option.
+    The option is usually at the end, so the end is kept.
 
     Args:
         values: ragged tensor [B, (T)], the second segments of pairs.

@@ -496,10 +496,10 @@ def has_columns(table, task, columns):
     Args:
         table: Table.
         task: TaskSpec.
-        columns: dict from `parse_columns`, columns of the earlier table. If
-            a column is an index and not a column name, the result is True only
-            if the rows of the table are lists and some required role has no
-            column with a usual name.
+        columns: dict from `parse_columns`, columns of the earlier table. If a
+            column is an index and not a column name, the result is True only if
+            the rows of the table are lists and some required role has no column
+            with a usual name.
 
     Returns:
         bool.

@@ -220,9 +220,10 @@ def _text_rows(tree, name, kind, is_published, counted):
     Args:
         tree, name: see `open_table`.
         kind: "tsv" or "csv".
-        is_published: bool, whether the file belongs to a published task. A
-            published .csv has commas. In other files, a first line such as
-            `sep=;` determines the separator, and the file is read as a .csv.
+        is_published: bool, whether the file belongs to a published task. Commas
+            separate the fields of a published .csv. In an unpublished file, a
+            first line such as `sep=;` determines the separator. Such a file is
+            read as a .csv, whatever its `kind`.
         counted: Counted.
 
     Yields:
@@ -265,8 +266,9 @@ def _tsv_rows(lines, counted=None):
 def _csv_rows(lines, place, separator, before=0):
     """Read the rows of a CSV file from its lines.
 
-    The file has `before` more lines before `lines`. Row numbers count these
-    lines too. If the separator is None, the first rows determine the separator.
+    `before` is the number of lines of the file before `lines`. Row numbers
+    count these lines too. If the separator is None, the first rows determine
+    the separator.
     """
     with long_fields(_FIELD_CHARACTERS):
         if separator is None:

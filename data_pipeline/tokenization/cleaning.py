@@ -22,9 +22,9 @@ model's own map contains. This has consequences:
 - A user-defined symbol that the cleaning changes, such as "É", cannot occur in
   clean text. SentencePiece would search for the symbol before the cleaning. So
   the symbol becomes a normal piece if the model is a unigram model.
-- A rule cannot merge a run of blanks of any length. So the model's setting
-  `remove_extra_whitespaces` is always True. This setting also merges blanks
-  that the model's own map writes.
+- Rules cannot merge several blanks, because a run of blanks may have any
+  length. So the model's setting `remove_extra_whitespaces` is always True. This
+  setting also merges blanks that the model's own map writes.
 
 Lone surrogates and bytes that are not UTF-8 are replaced by U+FFFD before
 SentencePiece.

@@ -37,11 +37,11 @@ def read_examples(split):
     """Read the tagged sentences of a CoNLL file.
 
     Tabs separate fields; in lines without a tab, blanks separate fields.
-    `-DOCSTART-` lines are skipped. Comments such as "# sent_id = 1" and
-    "#begin document" are skipped and counted. A tagged word such as "#xlnet" is
-    no comment. If `task.converts_tags` is True, IOB1 tags are converted to BIO.
-    Otherwise tags stay unchanged. In a test split, a file whose first line is a
-    single word is read without tags.
+    `-DOCSTART-` lines are skipped. Comments such as "# sent_id = 1",
+    "#begin document" and "# text without a tag" are skipped and counted. A
+    tagged word such as "#xlnet" is no comment. If `task.converts_tags` is True,
+    IOB1 tags are converted to BIO. Otherwise tags stay unchanged. In a test
+    split, a file whose first line is a single word is read without tags.
 
     Args:
         split: reading.Split of a task whose reader is "conll". The columns of

@@ -39,9 +39,9 @@ def read_examples(split):
         list of QuestionExample.
 
     Raises:
-        ValueError: the JSON is not valid, the layout is unknown, another
-            question without answers is not marked `is_impossible`, or a
-            question of SQuAD 1.1 is marked `is_impossible`.
+        ValueError: the JSON is not valid, the layout is unknown, a question
+            without answers is neither marked `is_impossible` nor counted as
+            impossible, or a question of SQuAD 1.1 is marked `is_impossible`.
     """
     place = split.place
     with split.tree.open_text(split.path) as text:
