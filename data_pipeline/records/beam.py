@@ -227,7 +227,7 @@ def _build(grouped, work):
 
 
 def _finished_parts(directory, corpus):
-    """Load the parts that workers built, and the counts of `_plan_parts`."""
+    """Load the workers' results: (list of BuiltPart, ReadLog)."""
     counts = files.read_json_object(os.path.join(directory, _COUNTS))
     built = [
         load_part(directory, split, number)

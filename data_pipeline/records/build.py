@@ -67,9 +67,9 @@ def build_records(
     manifest.
 
     Args:
-        text: str or path of a text file, a glob, a list of these, or a Corpus.
-            Files are read as UTF-8 in a guessed format. A Corpus chooses the
-            format, the encoding and the treatment of bad text.
+        text: path or glob (str or path-like) of text files, a list of these, or
+            a Corpus. Files are read as UTF-8 in a guessed format. A Corpus
+            chooses the format, the encoding and the treatment of bad text.
         tokenizer: Tokenizer.
         output: path of the directory for the set.
         settings: RecordSettings, or None for the defaults.
@@ -214,8 +214,8 @@ def make_manifest(directory, built, tokenizer, settings, corpus, bad_text):
         bad_text: dict of counts of bad text, see ReadLog.
 
     Returns:
-        tuple of Manifest, and dict of the shards' final names to their
-        temporary names.
+        tuple of a Manifest and a dict. The keys of the dict are the final names
+        of the shards, and the values are their temporary names.
     """
     stored = stored_features(
         settings.sequence_length,

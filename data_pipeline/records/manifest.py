@@ -292,8 +292,8 @@ def verify_records(directory, split=None, likely=None):
 
     Returns:
         list of BadRecord in order, empty if no damage is found. An exchanged
-        shard has a single BadRecord, whose `record` is None. A shard counts as
-        exchanged if records before its last record are missing.
+        shard has a single BadRecord, whose `record` is None. A shard also
+        counts as exchanged if it has its last record but lacks earlier records.
 
     Raises:
         FileNotFoundError: the manifest or a shard is missing.

@@ -163,7 +163,7 @@ class RecordSetWriter:
         remove(self.building / _PLACING)
 
     def _old_shards(self):
-        """List the shards of the earlier set in the directory, file names."""
+        """List the file names of the earlier set's shards."""
         with contextlib.suppress(ValueError):  # `SHA256SUMS` is damaged
             names = verify_checksums(self.directory, names=[])
             return list(filter(_SHARD.fullmatch, names))

@@ -81,9 +81,10 @@ class Columns:
     label in the first row may be the same number.
 
     If the user gives all columns by number, usual names make the first row a
-    header only if each of these columns has a usual name of its role. A single
-    text or label may happen to be equal to a usual name. The indices in the
-    task's `columns` are used only for a table without a header.
+    header only if each of these columns has a usual name of its role. The
+    reason: one text or label in the first row may happen to be equal to a usual
+    name. The indices in the task's `columns` are used only for a table without
+    a header.
 
     Args:
         table: Table.
@@ -493,13 +494,14 @@ def named_column(table, names):
 def has_columns(table, task, columns):
     """Whether a table has the columns of an earlier table, bool.
 
+    If a column is given by its index, the result is True only if the table
+    probably has no header: its rows are lists, and some required role has no
+    column with a usual name. A number that is a column name is no index.
+
     Args:
         table: Table.
         task: TaskSpec.
-        columns: dict from `parse_columns`, columns of the earlier table. If a
-            column is an index and not a column name, the result is True only if
-            the rows of the table are lists and some required role has no column
-            with a usual name.
+        columns: dict from `parse_columns`, the columns of the earlier table.
 
     Returns:
         bool.

@@ -187,9 +187,10 @@ def read_texts(path, columns=None):
 
     Raises:
         FileNotFoundError: `path` does not exist.
-        ValueError: `path` is another directory or archive, the file is not
-            valid, the column with the texts is unclear, or the file has pairs
-            of texts and `columns` does not choose a column.
+        ValueError: `path` is another kind of directory, an archive does not
+            have exactly one table, the file is not valid, the column with the
+            texts is unclear, or the file has pairs of texts and `columns` does
+            not choose a column.
     """
     task = find_task("classification")
     roles = {role: task.columns[role] for role in ("text", "id")}
