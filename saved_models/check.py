@@ -73,8 +73,8 @@ def read_file(model, stored, file, columns=None):
             archive with a dev split or a test split; the dev split is
             preferred. Labels are not needed.
         columns: str, names of columns such as "text=review". Default None: the
-            columns of the run that trained the model. If a role such as "text"
-            has no given column, and no column has a usual name of the role, a
+            columns of the run that trained the model. If no column is given for
+            a role such as "text", and no column has a usual name of the role, a
             column is guessed, and a note is printed.
 
     Returns:
@@ -133,10 +133,10 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
     Floats may differ by a tolerance. The tolerance is the value in `TOLERANCES`
     for the precision of the export, times the largest magnitude of the output
     (at least 1). If the export keeps the model's dtype, this dtype is the
-    precision; float16 counts as bfloat16. In float32, at most 1 % of the values
-    of other outputs, such as texts, may differ, because rounding decides
-    between equal scores. In lower precisions, all differences in these outputs
-    are counted but allowed.
+    precision; float16 counts as bfloat16. All other values, such as texts, are
+    compared for equality. In float32, at most 1 % of these values in an output
+    may differ, because rounding decides between equal scores. In lower
+    precisions, all their differences are counted but allowed.
 
     Args:
         model: the model. The function sets the export's preprocessor and

@@ -1,4 +1,4 @@
-"""Loader of SavedModels into this process, as a client without a server."""
+"""Loader of SavedModels, and a client that runs them in this process."""
 
 import contextlib
 from typing import Any

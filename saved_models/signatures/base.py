@@ -155,11 +155,11 @@ class ModelSignatures(tf.Module):
         """Compute `function(features)` with the static shapes of the settings.
 
         Args:
-            function: callable from features to a dict of tensors [N, ...].
-            features: dict of tensors [N, ...].
+            function: callable from features to a dict of tensors [R, ...].
+            features: dict of tensors [R, ...].
             of_tokens: names of the outputs whose second axis is T.
             minimum: int, minimum number of tokens that the function needs.
-            are_windows: bool, whether the rows are windows of longer texts.
+            are_windows: bool, whether the sequences are windows of texts.
 
         Returns:
             dict of tensors.
@@ -396,7 +396,7 @@ class TaskSignatures(ModelSignatures):
 
 
 class _Words:
-    """Generator of words for example texts with a given number of tokens."""
+    """Lists of words that fill the texts of example requests with tokens."""
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer

@@ -269,7 +269,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         return {**features, **self._order(is_blank)}, count
 
     def _order(self, is_blank):
-        """Make `factorization_rank` for blanks; {} without a query stream."""
+        """Make a dict with `factorization_rank`; {} without a query stream."""
         if not self._model.reads_query:
             return {}
         rank = tf.where(is_blank, _BLANK_RANK, CONTEXT_RANK)

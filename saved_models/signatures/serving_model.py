@@ -253,7 +253,7 @@ class ForwardPass:
         return tf.minimum(index, len(self._buckets) - 1)
 
     def _in_bucket(self, step):
-        """Make a step with one branch per bucket, in which T is static."""
+        """Wrap `step` in one branch per bucket; T is static in a branch."""
 
         def branch(features, length):
             def run():  # all ops inside run in this branch only

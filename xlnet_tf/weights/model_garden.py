@@ -190,7 +190,7 @@ class ModelGardenSource(TensorFlowSource):
         return heads
 
     def _head_tensor(self, path):
-        """Find a head's tensor by its path from a model with the network."""
+        """Find the tensor at a path from a parent of the network, or None."""
         for model in self._graph.parents(self._network):
             if name := self._graph.tensor(model, path):
                 return name

@@ -65,9 +65,9 @@ class Preset(_Model):
         the task's kind that fits the arguments. Otherwise the head is new.
 
         Layers that were frozen or quantized at `save_to_preset` are frozen or
-        quantized again. Keras skips an assignment that does not change
-        `trainable`. So, to train all layers, set `model.trainable` to False and
-        then to True. `save_to_preset` merges LoRA adapters into the weights. If
+        quantized again. To train all layers, set `model.trainable` to False and
+        then to True, because Keras skips an assignment that does not change
+        `trainable`. `save_to_preset` merges LoRA adapters into the weights. If
         the saved model had adapters, the loaded model has none, and no layer of
         its backbone is frozen.
 
@@ -232,7 +232,7 @@ class Preset(_Model):
 
 
 def _replaced_whole(filepath, ending, overwrite):
-    """Find the local file to write atomically; None if Keras gets the path."""
+    """Find the local file to write atomically; None: let Keras write it."""
     is_path = isinstance(filepath, (str, os.PathLike))
     if not is_path or "://" in os.fspath(filepath):
         return None

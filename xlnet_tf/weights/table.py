@@ -27,9 +27,9 @@ class Place(NamedTuple):
 
     Attributes:
         name: str, tensor name in the format. "{}" stands for the layer number.
-        axes: tuple of int, for each axis of the tensor the matching axis of the
-            variable. The axes of `leading_ones` and the axis of layers have no
-            entry. None: tensor and variable have the same axes.
+        axes: tuple of int, the variable's axis for each axis of the tensor. The
+            axes of `leading_ones` and the axis of layers have no entry. None:
+            tensor and variable have the same axes.
         leading_ones: int, number of axes of length 1 that the tensor has before
             the variable's axes.
         is_stacked: bool, whether one tensor contains all layers.

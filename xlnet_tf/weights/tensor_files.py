@@ -260,8 +260,8 @@ def written_arrays(file):
 class _Archive(io.BufferedWriter):
     """Writable binary file that Keras accepts as a `.keras` file.
 
-    Keras gets this object instead of a path. If Keras gets a path and memory is
-    short, Keras first writes the weights to a second file.
+    Keras gets this object instead of a path. With a path, Keras would first
+    write the weights to a second file if memory is short.
     """
 
     name = None

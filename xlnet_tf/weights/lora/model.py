@@ -168,7 +168,7 @@ def copy_merged(model, copy):
 
 
 def own_values(layer):
-    """Map names in a weight file to arrays of a layer's own weights."""
+    """Make a dict of the arrays that a layer's `save_own_variables` saves."""
     values = {}
     layer.save_own_variables(values)
     return {k: ops.convert_to_numpy(value) for k, value in values.items()}
