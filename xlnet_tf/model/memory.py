@@ -75,7 +75,7 @@ def next_memory_mask(features, memory_length, reuse_length=0):
 
 @keras.saving.register_keras_serializable(package="xlnet_tf")
 class StatefulMemory(keras.layers.Layer):
-    """Layer that holds the memories of all layers between steps.
+    """Layer that holds the memories of all layers from one step to the next.
 
     Under a distribution strategy every replica has memories of its own texts,
     and the memories are not synchronised. At the start, and after `reset`, the

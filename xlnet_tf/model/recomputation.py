@@ -18,8 +18,8 @@ def leave_scope(model):
 
     In that scope Keras would recompute each layer separately, on TensorFlow by
     `tf.recompute_grad`. In a graph, `tf.recompute_grad` accepts no keyword
-    arguments. Inside a call of `rematerialized` it computes no gradients of
-    weights.
+    arguments. Inside a call of `rematerialized`, `tf.recompute_grad` computes
+    no gradients of weights.
 
     COMPATIBILITY: the attribute `_remat_mode` of Keras 3's layers is
     undocumented.

@@ -71,8 +71,8 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
 
     Returns:
         dict: the outputs of the backbone and, if the batch has labels:
-            token_loss: float32 [B, P], in nats, and other outputs of the
-                objectives, such as `token_correct` float32 [B, P].
+            token_loss: float32 [B, P], in nats.
+            Other outputs of the objectives, such as `token_correct` [B, P].
             loss: float32 [], the sum of all objectives' losses, each times
                 `Objective.weight`. The loss of an objective is a weighted mean
                 over targets or, for `NextSentence`, over rows.

@@ -70,7 +70,7 @@ def draw_curves(runs: Sequence[str | os.PathLike], metric: str = "loss"):
 
 
 def _title(runs):
-    """Make the title: run names, and for a single run facts from `run.json`."""
+    """Make a title of the run names; for a single run, add facts about it."""
     if len(runs) > 1:
         return ", ".join(as_path(run).name for run in runs)
     run = as_path(runs[0])

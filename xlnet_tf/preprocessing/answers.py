@@ -54,7 +54,7 @@ def check_places(contexts, y):
     """Warn about misplaced answers, and about an `answer_start` without text.
 
     An answer without text, or with an `answer_start` below 0, means that the
-    question has no answer. Training skips other answers that are not at their
+    question has no answer. Training skips any other answer that is not at its
     `answer_start`. The answers are checked if the contexts and both entries of
     `y` are lists or NumPy arrays.
 
@@ -119,7 +119,7 @@ def _spans(task, x, batch_size, n_best, max_answer_length):
 
 
 def _rows(spans, null_threshold):
-    """Yield a dict of Python values with the answers to each question."""
+    """Yield a dict for each question, with its answers as Python values."""
     spans = {name: value.numpy().tolist() for name, value in spans.items()}
     names = ("text", "begin", "end", "score")
     for *columns, null_score in zip(
@@ -224,7 +224,7 @@ def _check_numbers(outputs):
 
 
 def answer_tensors(y):
-    """Convert the answers that `fit` gets as labels to a dict of tensors.
+    """Make a dict of tensors from the answers that `fit` gets as labels.
 
     Args:
         y: dict of `answer_start` (integers) and `answer_text` (texts), each

@@ -355,9 +355,9 @@ def _check_options(examples):
 
 
 def _rows_of_queries(examples, num_documents):
-    """Divide each query's examples into rows of at most `num_documents`.
+    """Divide each query's examples into rows.
 
-    A row is a list of indices of examples.
+    A row is a list of the indices of at most `num_documents` examples.
     """
     queries = {}
     for index, example in enumerate(examples):

@@ -15,7 +15,7 @@ def project_keys(projection, keys, memory=None):
 
     Args:
         projection: AdaptableEinsumDense from D to N heads of length H.
-        keys: float tensor of shape [B, T, D].
+        keys: float tensor of shape [B, T, D], the tokens.
         memory: float tensor of shape [B, M, D], or None (default).
 
     Returns:

@@ -70,7 +70,7 @@ def score_dtype(dtype):
 
 
 def segment_difference(inputs):
-    """Difference of the segment scores: another segment minus the same segment.
+    """Compute the segment score of another segment minus the same segment's.
 
     Args:
         inputs: AttentionInputs.

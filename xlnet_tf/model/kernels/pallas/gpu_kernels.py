@@ -169,9 +169,9 @@ def key_gradients_kernel(*references, sizes):
     """Compute the gradients of Y keys, of their values and of all their scores.
 
     Args:
-        *references: the fields of `Inputs`, then three inputs for each row,
-            then three results. The input `upstream` [Q, H] is the gradient of
-            the attended values. `log_sum` (float32 [Q]) is the forward kernel's
+        *references: the fields of `Inputs`, then three more inputs, then
+            three results. The input `upstream` [Q, H] is the gradient of the
+            attended values. `log_sum` (float32 [Q]) is the forward kernel's
             result plus log2(1 - dropout). `mean` (float32 [Q]) is the dot
             product of `upstream` and the attended values, times 1 - dropout.
             The results are `key_gradient` [Y, H], `value_gradient` [Y, H] and

@@ -247,7 +247,7 @@ def _attended(sizes):
 
 
 def _specs(sizes, is_backward):
-    """Return a dict of names of operands and results to their BlockSpecs."""
+    """Return a dict with the BlockSpecs of operands and results."""
 
     def at(place):
         # The batch is the inner loop of the backward kernel, which sums
