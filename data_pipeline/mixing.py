@@ -63,8 +63,8 @@ class MixedPretrainingData:
 
     Raises:
         FileNotFoundError: a set or a shard is missing.
-        ValueError: the sets differ in a length, direction or tokenizer, or
-            PretrainingData refuses a set or an argument.
+        ValueError: the sets differ in the tokenizer or in a setting such as
+            `sequence_length`, or PretrainingData refuses a set or an argument.
 
     Example:
 

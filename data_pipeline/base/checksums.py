@@ -75,8 +75,8 @@ def write_listing(file, digests):
 
     Args:
         file: path.
-        digests: dict of str to str: paths, relative to the directory of `file`,
-            to the SHA-256 digests of the files at these paths.
+        digests: dict of str to str. The keys are paths relative to the
+            directory of `file`, the values the SHA-256 digests of these files.
     """
     lines = [f"{digests[name]}  {name}\n" for name in sorted(digests)]
     write_bytes(file, "".join(lines).encode())
@@ -87,7 +87,7 @@ def verify_checksums(directory, names=None, listing=CHECKSUMS_FILE):
 
     Args:
         directory: path. If the directory has no `SHA256SUMS`, nothing is
-            compared. Models in other formats do not have this file.
+            compared. Models from other libraries do not have this file.
         names: list of str, paths below the directory, or None for all listed
             files. Names without a digest in the list are ignored.
         listing: str, name of the file that lists the digests.

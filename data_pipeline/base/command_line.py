@@ -280,8 +280,8 @@ def _is_importing(frame):
 def _is_spawning(frame):
     """Whether a stack frame or its callers start a process, bool.
 
-    An interruption during the start would make the new process print a
-    traceback.
+    During the start, the signal handlers do not raise KeyboardInterrupt. The
+    exception would make the new process print a traceback.
     """
     return any(
         x.endswith("multiprocessing/popen_spawn_posix.py")

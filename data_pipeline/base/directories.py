@@ -74,10 +74,10 @@ def written_directory(path, is_replaced):
 
 
 def remove_links(directory, names):
-    """Remove symbolic links on the paths of files that will be written.
+    """Remove symbolic links at the paths of files to write and their folders.
 
     Args:
-        directory: path.
+        directory: path. A link at this path itself stays.
         names: list of str, paths of the files to write, relative to the
             directory.
     """

@@ -122,9 +122,9 @@ def _best_texts(spans, characters, numbers, n_best):
 class _Characters:
     """Characters of contexts, to compare spans and to extract their texts.
 
-    Time and memory grow with the number of characters plus the number of spans.
-    If every span's text were extracted, time and memory would grow with the sum
-    of the lengths of all spans.
+    `digests` hashes the texts of spans without extracting the texts. So time
+    and memory grow with the number of characters plus the number of spans, not
+    with the sum of the lengths of all spans.
 
     Args:
         contexts: string tensor [M], UTF-8, the M different contexts.

@@ -186,8 +186,8 @@ class Batches:
     def training(self, steps, first_row=0, num_rows=None, replica_batch=None):
         """Make the dataset of training batches, in a new order each epoch.
 
-        The last rows of an epoch that do not fill a batch are skipped. These
-        rows differ from epoch to epoch.
+        The rows that remain after the last full batch of an epoch are skipped.
+        These rows differ from epoch to epoch.
 
         Args:
             steps: range, the training steps to read.

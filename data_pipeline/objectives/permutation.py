@@ -278,8 +278,9 @@ def _blocks(sequence_length, reuse_length, permutation_length):
     """Describe the permutation blocks of a sequence as tensors.
 
     Returns:
-        counter: uint32 [T], number to hash for each position. All blocks of a
-            half have the same numbers, which gives them the same shuffle.
+        counter: uint32 [T], number to hash for each position. The number
+            depends only on the half and the offset in the block, so all blocks
+            of a half have the same shuffle.
         block: int64 [T], block number of each position, shifted to the upper 32
             bits.
         is_shared: bool, whether several blocks have the same shuffle.

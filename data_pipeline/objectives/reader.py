@@ -33,8 +33,9 @@ class ObjectiveReader:
         name: str, key in the registry `data_pipeline.objectives.READERS`. The
             loss in `xlnet_tf.objectives` has the same name.
         takes_literal: bool, whether `features` supports `literal=True`.
-        reads_words: bool, whether `features` needs `starts_word` (bool [B, T]),
-            which records do not store.
+        reads_words: bool, whether `features` needs `starts_word` (bool [B, T]).
+            Records do not store `starts_word`. PretrainingData computes it with
+            the tokenizer.
     """
 
     name: typing.ClassVar[str | None] = None
@@ -58,8 +59,8 @@ class ObjectiveReader:
     def first_half_length(self, manifest):
         """Length of the prefix that cannot attend to tokens after the prefix.
 
-        In a backbone that reads `factorization_rank`, this limit holds for the
-        prefix in the content stream, and for the targets in the prefix.
+        In XLNetBackbone, this limit holds in the content stream for all tokens
+        of the prefix, and in the query stream for the targets in the prefix.
 
         Args:
             manifest: Manifest.
