@@ -70,7 +70,7 @@ class Training:
 
     Attributes:
         make_steps: function without arguments that returns the backend's Steps
-            from the current step on.
+            object. The object continues from the current step.
         figures: function of a LoopReport. It returns the figures to log, dict
             of str to float.
         progress_text: function of ("train" or "eval", dict of figures). It

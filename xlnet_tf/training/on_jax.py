@@ -84,7 +84,7 @@ def _whole(array):
 
 
 class JaxMemoryRows(MemoryRows):
-    """Files that store the memory of the rows of this process's devices."""
+    """Files with the memory of this process's rows; see `MemoryRows`."""
 
     def _arrays(self):
         return {
@@ -373,8 +373,8 @@ class Devices:
     def own_moments(self, arrays):
         """Convert a step's moments to values of the optimizer's variables.
 
-        Divided moments stay on their devices. Undivided moments, and the number
-        of steps, become arrays of this process.
+        Divided moments stay on their devices. All other arrays, such as the
+        number of steps, become arrays of this process.
         """
         return [
             self.own_copies(x) if self.spec_of(x) == _ALL else x for x in arrays
@@ -565,7 +565,7 @@ def _added(sums, more):
 
 
 def values(variables):
-    """List the values of variables, which are arrays."""
+    """List the arrays that are the values of variables."""
     return [x.value for x in variables]
 
 

@@ -170,8 +170,8 @@ class Means:
 
         Args:
             sums: dict of str to scalar tensor, the weighted sums of metrics.
-            weight: scalar tensor, the sum of the weights in `sums`. A step of
-                weight 0 does not count.
+            weight: scalar tensor, the total weight by which the sums must be
+                divided. A step of weight 0 does not count.
         """
         for name, value in sums.items():
             mean = value / tf.maximum(weight, 1e-6)

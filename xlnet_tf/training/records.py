@@ -169,7 +169,7 @@ def _check_backbone(settings, config, source):
 
 
 def _given_config(settings, manifest, values):
-    """Read the config of --preset or --config; replace the fields in --set."""
+    """Read the config of --preset or --config; assign the values of --set."""
     vocabulary_size = manifest.tokenizer["vocabulary_size"]
     size = settings.config or "base"
     if settings.preset:

@@ -94,7 +94,7 @@ class RunSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Optimization(RunSettings):
-    """Settings of a training step: its rows, and how it updates the weights."""
+    """Settings of a training step, such as the batch size and weight decay."""
 
     batch_size: int = setting(
         32,

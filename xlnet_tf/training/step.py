@@ -61,14 +61,12 @@ class LoopReport(typing.NamedTuple):
 
     Attributes:
         means: dict of str to float, means of the metrics over the finite steps.
-            NaN if no step was finite.
         gradient_norm: float, mean norm of the gradients before clipping, over
             the finite steps.
         learning_rate: float, learning rate of the next step.
         results: list of StepResult, one for each step.
-        skipped_in_a_row: int, number of consecutive steps at the end of the
-            loop that were not finite. If no step of the loop was finite, the
-            number includes the steps at the end of earlier loops.
+        skipped_in_a_row: int, number of consecutive skipped steps up to the end
+            of the loop. Some of these steps may be in earlier loops.
         seconds: float, time of the loop.
     """
 
@@ -83,8 +81,8 @@ class LoopReport(typing.NamedTuple):
         """Return the figures of the loop, dict of str to float.
 
         If a step was finite, the figures include `largest_loss` and
-        `largest_loss_step`. If a step was skipped, the figures include
-        `skipped_steps`.
+        `largest_loss_step`. Otherwise the means and `gradient_norm` are NaN. If
+        a step was skipped, the figures include `skipped_steps`.
         """
         finite = [x for x in self.results if x.is_finite]
         scalars = {

@@ -1,8 +1,8 @@
 """Config entries for frozen and quantized layers, and layers with LoRA.
 
-Keras stores one `trainable` flag and one precision per model. The functions
-here also store the layers and weights whose flag or precision differs from the
-model's. They restore the flags and precisions from these entries.
+Keras stores one `trainable` flag and one precision per model. `layer_state`
+makes config entries with the flags and precisions of single layers and weights.
+`restore_layer_state` applies these entries to a model.
 
 COMPATIBILITY: `_trainable_variables` of a Keras 3 layer is undocumented. It
 lists the layer's own weights that were created as trainable.
@@ -80,9 +80,11 @@ def _trainable_weights(prefix, layer):
 def restore_layer_state(model, config):
     """Freeze layers, quantize layers and enable LoRA, as a config describes.
 
+    Call this function before the weights of quantized layers are loaded.
+
     Args:
         model: keras.Layer, built. Layers that the config lists and the model
-            lacks are skipped. Load the weights of quantized layers afterwards.
+            lacks are skipped.
         config: dict with `trainable` and the entries of `layer_state`.
     """
     layers = layers_by_path(model)

@@ -5,12 +5,12 @@ of Keras' dense layers adds adapters. The layers here differ from Keras' layers
 in four points:
 
 - Keras adds a @ b to the kernel in every step, and computes the gradient of the
-  whole kernel. Here the inputs are multiplied by a and then by b, so the frozen
-  kernel needs no gradient.
+  whole kernel. Here the inputs are multiplied by one adapter and then by the
+  other, so the frozen kernel needs no gradient.
 - Keras merges adapters into the kernel when it writes weights. Here weight
   files contain the adapters, or merged kernels if `writes_merged` is set.
-- The gradient of a bias is summed axis by axis, which is faster in XLA on a
-  CPU.
+- The gradient of a long bias is summed axis by axis, which is faster in XLA on
+  a CPU.
 - Inputs are multiplied as one matrix of rows, which is also faster in XLA on a
   CPU. `AdaptableEinsumDense` does this only on JAX, because TensorFlow's einsum
   itself multiplies matrices of rows.
@@ -247,8 +247,8 @@ class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
 def _multiply_rows(inputs, kernel):
     """Multiply inputs [..., V] by a kernel [V, W], as one matrix of rows.
 
-    For the gradient of a product with more axes, XLA on a CPU would copy and
-    transpose the inputs.
+    If the inputs had more than two axes, XLA on a CPU would copy and transpose
+    the inputs for the gradient.
     """
     if len(inputs.shape) == 2:
         return ops.matmul(inputs, kernel)
@@ -282,16 +282,16 @@ def _add_bias_to_rows(outputs, bias):
 
 
 def _sum_rows(tensor):
-    """Sum [..., rows, W] to [W], one axis at a time.
+    """Sum [..., rows, W] to [W].
 
-    With `model/fusion.py`, XLA compiles sums but no matrix products, and would
-    compute `tensor` again for a sum. So for bfloat16 with TensorFlow, a matrix
-    product with ones replaces the sum.
+    For bfloat16 with TensorFlow, a matrix product with ones replaces the sum.
+    XLA would compute `tensor` again for a sum, but `model/fusion.py` excludes
+    matrix products from XLA.
 
-    If W is large, XLA on a CPU takes five times as long for one sum over two
-    axes as for two sums over one axis each. XLA would also merge two successive
-    sums into one. To prevent this merge, the first sum is computed in two
-    parts, which are then added.
+    If W and the number of rows are large, the rows are summed before the other
+    axes. XLA on a CPU takes five times as long for one sum over two axes. XLA
+    would also merge two successive sums into one. To prevent this merge, the
+    first sum is computed in two parts, which are then added.
     """
     dtype = keras.backend.standardize_dtype(tensor.dtype)
     if dtype == "bfloat16" and keras.backend.backend() == "tensorflow":
