@@ -144,8 +144,8 @@ class Preprocessor(PreprocessorPreset):
             x: strings in lists, arrays or tensors.
 
         Returns:
-            dict from the name of a part, such as "text", to a string tensor,
-            which may be ragged.
+            dict of string tensors, which may be ragged. The keys are names of
+            parts, such as "text".
 
         Raises:
             TypeError: if a part does not consist of strings.

@@ -86,7 +86,7 @@ class XLNetSeq2SeqPreprocessor(Preprocessor):
 
     @property
     def source_length(self):
-        """Maximum number of tokens of a source and its special tokens."""
+        """Maximum number of tokens of a source, with its special tokens."""
         return self.sequence_length - self.target_length
 
     def check_length(self, value):

@@ -245,7 +245,11 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
 
 
 def _is_first(numbers):
-    """Mark each word's first piece, bool [N]; `numbers` has word indices."""
+    """Mark each word's first piece, bool [N].
+
+    Args:
+        numbers: int64 [N], index of each piece's word.
+    """
     import tensorflow as tf
 
     before = tf.concat([[-1], numbers[:-1]], 0)

@@ -59,11 +59,10 @@ class LanguageModelHead(keras.layers.Layer):
 
     Args:
         config: XLNetConfig or BertConfig.
-        has_transform: bool, whether a dense layer with GELU and a layer norm
-            come before the product with the token embedding, as in BERT and
-            Model Garden's `XLNetMaskedLM`. Default False, as in the released
-            XLNet. With a BertConfig, the activation of the config replaces
-            GELU.
+        has_transform: bool, whether a dense layer, GELU and a layer norm come
+            before the product with the token embedding, as in BERT and Model
+            Garden's `XLNetMaskedLM`. Default False, as in the released XLNet.
+            With a BertConfig, the activation of the config replaces GELU.
         transform_gelu: "tanh" or "erf", the form of GELU. Default: from the
             config.
 

@@ -281,7 +281,7 @@ def _is_names(row):
 
 
 def _check_flags(rows, num_classes):
-    """Refuse labels that are not one number from 0 to 1 for each class."""
+    """Check that rows of numbers have a number from 0 to 1 for each class."""
     try:
         values = np.asarray([np.asarray(row) for row in rows])
     except ValueError:  # rows of different lengths

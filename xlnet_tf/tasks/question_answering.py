@@ -60,7 +60,7 @@ class _SpanTask(Task):
         sample_weight=None,
         training=True,
     ):
-        """Compute the loss from `compile`; the default is `SpanLoss`."""
+        """Compute the loss set by `compile`; the default is `SpanLoss`."""
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if isinstance(sample_weight, dict):

@@ -47,16 +47,16 @@ class XLNetSeq2Seq(LanguageModelTask):
     - For a bidirectional XLNet, a row of the query stream. Source tokens attend
       to each other. The factorization order of target tokens is their order in
       the text.
-    - For BERT, the row of a pseudo token [P], as in the fine-tuning of UniLMv2.
-      [P] has the position of the predicted token, and attends to the source, to
-      earlier target tokens and to itself.
+    - For BERT, the row of a pseudo token, as in the fine-tuning of UniLMv2. The
+      pseudo token has the position of the predicted token, and attends to the
+      source, to earlier target tokens and to itself.
     - For a causal XLNet, the row of the previous token. In this model, source
       tokens attend only to earlier tokens.
 
     In training, a share of the target tokens is corrupted in the input, but not
     in the labels. 80 % of the corrupted tokens become <mask>, 10 % become
-    another token, and 10 % stay. In addition, 10 % of all [P] become another
-    token, and 10 % become the token that they predict.
+    another token, and 10 % stay. In addition, 10 % of all pseudo tokens
+    become another token, and 10 % become the token that they predict.
 
     Args:
         backbone: XLNetBackbone or BertBackbone.
@@ -64,8 +64,9 @@ class XLNetSeq2Seq(LanguageModelTask):
             loss spreads evenly over all tokens. Default 0.1.
         target_corruption: float, the share of corrupted target tokens in
             training. Default 0.5.
-        pseudo_mask_id: int, the id used as [P]. Default 6, <mask>; for a preset
-            that was trained with `PseudoMasked`, the id from that training.
+        pseudo_mask_id: int, the id of the pseudo tokens. Default 6, <mask>; for
+            a preset that was trained with `PseudoMasked`, the id from that
+            training.
         has_transform, transform_gelu: see `LanguageModelHead`.
         generation: dict of fields of
             `xlnet_tf.generation.settings.GenerationSettings`, used by
@@ -369,8 +370,7 @@ class TargetInputs:
             "content" or "pseudo".
         config: XLNetConfig or BertConfig.
         target_corruption: float, the share of corrupted tokens.
-        pseudo_mask_id: int, the id of the pseudo mask, which `XLNetSeq2Seq`
-            calls [P].
+        pseudo_mask_id: int, the id of the pseudo tokens.
 
     Attributes:
         num_pieces: int, limit of the ids of random tokens (exclusive). The
@@ -420,7 +420,7 @@ class TargetInputs:
         return features, lambda outputs: rows_at(outputs["content"], before)
 
     def _of_pseudo(self, features, positions, training):
-        """Make inputs: append to the sequence one [P] for each target token."""
+        """Make inputs: append one pseudo token for each target token."""
         token_ids, padding = features["token_ids"], features["padding_mask"]
         num_tokens = ops.shape(token_ids)[1]
         of_text, of_pseudo = ops.zeros_like(token_ids), positions * 0

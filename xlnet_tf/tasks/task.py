@@ -56,8 +56,8 @@ class Task(Preset, BaseModel):
             None.
         new_head_arguments: names of constructor arguments that change the
             head's shapes. If such an argument of `from_preset` differs from the
-            saved head's value, the task gets a new head. If the argument
-            `head` names a saved head, `from_preset` raises ValueError instead.
+            saved head's value, the task gets a new head. If the user chose the
+            saved head by the argument `head`, the difference raises ValueError.
         head_has_dropout: bool, whether the constructor has an argument
             `dropout` for the head. If so, `from_preset(path, dropout=...)` sets
             the dropout rates of the backbone and of the head.
@@ -231,7 +231,8 @@ class Task(Preset, BaseModel):
         """Set `preprocessor` to the preprocessor of a model directory, or None.
 
         Args:
-            path: str or path of a directory or of a checkpoint in it.
+            path: str or path. A model directory, or a checkpoint in the
+                directory.
             verify: bool, whether to compare the preprocessor's files with a
                 `SHA256SUMS` in the directory, if this file exists. Default
                 True.
@@ -422,7 +423,7 @@ class Task(Preset, BaseModel):
 
         Args:
             y: labels as passed to `fit`, in lists or arrays, or None.
-            x: input as passed to `fit`; read only for its shape.
+            x: input as passed to `fit`; some tasks check `y` against it.
 
         Raises:
             ValueError: if a label is unknown to the model.

@@ -26,8 +26,8 @@ def with_precision(settings, backend):
 def opened_backend(settings):
     """Context that makes the backend of a command; see `make_backend`.
 
-    The context passes errors on. On JAX, a failed worker then ends without
-    waiting for the other workers, and JAX ends them; see `jax_workers`.
+    On JAX, a worker that fails in the context ends without waiting for the
+    other workers. JAX then ends the other workers; see `jax_workers`.
     """
     with contextlib.ExitStack() as stack:
         if keras.backend.backend() == "jax":

@@ -94,11 +94,13 @@ class Checkpoints:
 
     If the newest checkpoint is damaged, an earlier checkpoint is restored.
 
+    To save the variables, all workers must read the variables together. For
+    this reason all workers write the variables: the chief to `directory`, the
+    other workers to temporary directories.
+
     Args:
         directory: path from which all workers restore.
-        run: loop.Run. The chief writes to the directory. To save, all workers
-            must read the variables together. For this reason the other workers
-            also save, but to a temporary directory.
+        run: loop.Run.
         model, optimizer: objects whose variables the checkpoints contain.
         memory: StatefulMemory or None.
 
@@ -358,7 +360,7 @@ class MemoryRows:
     """Files that store the memory of this process's rows of the global batch.
 
     Each replica has a memory of its own, so each worker writes the memory of
-    its replicas' rows. The name of a file contains the numbers of its rows, so
+    its replicas' rows. The name of a file contains the range of its rows, so
     that a run with another number of workers finds the rows.
 
     Args:

@@ -505,8 +505,8 @@ def deadline(seconds, message):
     a signal handler can run. For this reason a small second process prints the
     message. After that `faulthandler`, which needs no lock, ends this process.
     Within the context, Ctrl-C ends this process at once. SIGTERM waits until
-    the end of the context, and then goes to the earlier handler. A handler that
-    TensorFlow sets in the context would lose the signal.
+    the end of the context. SIGTERM then goes to the earlier handler, even if
+    TensorFlow sets another handler in the context.
 
     Args:
         seconds: float, the time limit.

@@ -193,10 +193,10 @@ class Kind(typing.NamedTuple):
         result_file: str, file name of a finished run's results.
         fixed_settings: tuple of str, names of the settings that a resumed run
             may not change.
-        differences: dict from the name of an entry of `identity`, see
-            `claim_identity`, to a text for the error message. If the entry is
-            a value and differs, the message contains the text. If the entry is
-            a dict, the text follows the name of each value that differs.
+        differences: dict of texts for the error message. The keys are names of
+            entries of `identity`, see `claim_identity`. If an entry is a value
+            and differs, the message contains its text. If an entry is a dict,
+            its text follows the name of each value that differs.
         checked_files: tuple of str, names of additional files whose digests are
             verified before a run is resumed.
     """
