@@ -209,7 +209,7 @@ class StoredModel:
         return read_results(self.run)
 
     def training(self):
-        """Read the settings of the model's run, or {} without a run."""
+        """Read `training.json` of the model's run; {} without this file."""
         if self.run is None or not (self.run / TRAINING_FILE).is_file():
             return {}
         return read_json(self.run / TRAINING_FILE)

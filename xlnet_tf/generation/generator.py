@@ -39,7 +39,7 @@ class GeneratedText:
             tokens of the stop string, and `text` ends before the stop string.
         log_probability: float, log-probability of `token_ids` and the end token
             under the model. With beam search, this value depends on rules such
-            as `no_repeat_ngram`, and includes the tokens after a stop string.
+            as `no_repeat_ngram`, and the tokens after a stop string also count.
         score: float, value by which the texts of a prompt are sorted.
         has_ended: bool, whether the model or a stop string ended the text.
             False: the text reached the maximum length.
@@ -244,8 +244,8 @@ class TextGenerator:
     def _states(self, prompts, numbers, steps):
         """Yield the search's state every `steps` steps.
 
-        Without stop strings and with `steps` above 1, yield only the last
-        state.
+        If there are no stop strings and `steps` is above 1, yield only the
+        last state.
         """
         settings = self.settings
         rows = settings.num_sequences

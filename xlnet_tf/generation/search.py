@@ -328,7 +328,7 @@ def length_penalty(lengths, alpha):
 
 
 def _of_ended(tokens, scores, num_steps, settings, symbols):
-    """Clear tokens after the end token; apply the penalty to all scores.
+    """Clear tokens after the end token; apply the penalty to unended texts.
 
     Model Garden has already divided the scores of ended texts by the length
     penalty. This function divides the scores of all other texts.

@@ -53,9 +53,9 @@ def encode_distances(
 ):
     """Make the EncodedDistances of a forward pass.
 
-    If `can_mirror_distances` is True and there is no dropout, only non-negative
-    distances are encoded, which halves the work. With dropout the encoding of
-    negative distances does not follow by symmetry.
+    If `can_mirror_distances` returns True and there is no dropout, only
+    non-negative distances are encoded, which saves work. With dropout the
+    encoding of negative distances does not follow by symmetry.
 
     Args:
         num_tokens, num_keys: ints or scalar tensors, T and K.
@@ -121,9 +121,8 @@ def num_unneeded_distances(num_tokens, first_half_length):
 def make_position_blocks(position, num_tokens, num_keys, size=None):
     """Slice the projected distances into the distances of each block of tokens.
 
-    S consecutive tokens have only K + S - 1 distances to the keys, not R.
-    With 512 tokens, 896 keys and S = 128, a token has scores for K + S = 1,024
-    distances. Without blocks the token would have R = 1,408 scores.
+    A block of S tokens gets only K + S of the R distances. With 512 tokens, 896
+    keys and S = 128, a token has scores for 1,024 distances instead of 1,408.
 
     Args:
         position: tensor of shape [..., R, H], the projected distances, largest

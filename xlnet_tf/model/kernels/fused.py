@@ -77,8 +77,8 @@ def _tensorflow_devices():
 def _kernel():
     """Import the module with the fused kernel of a chip.
 
-    The chip is `INTERPRET` or `COMPILE_FOR`, if a test or a benchmark has set
-    one of them. Otherwise it is the chip that this process computes on.
+    Tests and benchmarks name the chip in `INTERPRET` or `COMPILE_FOR`.
+    Otherwise it is the chip that this process computes on.
     """
     platform = INTERPRET or COMPILE_FOR or _accelerator()
     return importlib.import_module(f"{_PALLAS}.{platform}")

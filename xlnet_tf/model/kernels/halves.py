@@ -59,9 +59,9 @@ class Part(NamedTuple):
                 distances.
 
         Returns:
-            Two float tensors, `position_blocks` and `position` of `HeadInputs`.
-            `position_blocks` is empty if the part has no content rows.
-            `position` is empty if the part has no targets.
+            Two float tensors, the fields `position_blocks` and `position` of
+            `HeadInputs`. The first is empty if the part has no content rows.
+            The second is empty if the part has no targets.
         """
         return self._blocks(position), self._of_targets(position)
 

@@ -317,9 +317,8 @@ def _attended(sizes):
         position_query: [N, J, B, S, H], the scaled sum of the query and the
             position bias.
         distances: [N, J, W, H] or [B, N, J, W, H], the projected distances.
-        starts: int32 [B or 1, Q]. The scores by distance of a block are S * W
-            consecutive numbers. `starts` has, for each row, the index of the
-            row's score for key 0 among these numbers.
+        starts: int32 [B or 1, Q], for each row, the index of its score for key
+            0 among the S * W scores by distance of the row's block.
         visible, other: uint32 [B or 1, K / 32, Q], a bit for each key.
         hashes: uint32 [B or 1, N or 1, Q], hashes of the dropout mask's rows.
 
@@ -525,7 +524,7 @@ class _Specs:
         return _spec(tensor, _HEAD, self._blocks, _EXAMPLE, _WHOLE)
 
     def starts(self, tensor):
-        """Return the spec of `starts`, the addresses for key 0, [B or 1, Q]."""
+        """Return the spec of `starts`, [B or 1, Q]; see `_attended`."""
         return _spec(tensor, _EXAMPLE, self._rows)
 
     def words(self, tensor):
