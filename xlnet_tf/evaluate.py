@@ -77,7 +77,7 @@ def parse_arguments(argv=None):
 
 
 def _add_perplexity_options(add):
-    """Add the options for evaluations on text to the command's parser."""
+    """Add the command's options for the perplexity on text."""
     add("--text", nargs="+", help="text files, or globs")
     add(
         "--tokenizer",

@@ -284,7 +284,7 @@ def _write(generator, rows, options):
 
 @contextlib.contextmanager
 def _kept(lines, partial, task):
-    """Context that keeps the finished lines in a partial file, for a restart.
+    """Context manager that keeps lines in a partial file, for a restart.
 
     A local partial file gets each line at once. A file in a bucket cannot grow.
     A partial file in a bucket is therefore written once, when an error or a

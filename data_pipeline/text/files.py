@@ -91,9 +91,9 @@ def find_files(patterns):
 
     Raises:
         FileNotFoundError: a pattern matches no file, or matches a broken link.
-        ValueError: a pattern names a pipe, a device or a directory without a
-            saved data set. A saved data set cannot be read. A pattern in a
-            bucket has `**`.
+        ValueError: a pattern in a bucket has `**`, or a pattern names a pipe, a
+            device or a directory without a saved data set. ValueError is also
+            raised if a saved data set cannot be read.
     """
     if isinstance(patterns, (str, os.PathLike)):
         patterns = [patterns]
@@ -142,7 +142,7 @@ def _expanded(pattern):
 
 
 def _folders(folder, above=frozenset()):
-    """Yield a folder and all subfolders; skip links to the folders `above`."""
+    """Yield a folder and its visible subfolders; skip links to `above`."""
     place = os.path.realpath(folder)
     if place in above:
         return

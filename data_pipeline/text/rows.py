@@ -160,8 +160,8 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
 
     Raises:
         TextError: the column is missing. If `on_bad_text` is "refuse",
-            TextError is also raised for a broken row and for a row without the
-            field.
+            TextError is also raised for a broken row, such as a row without
+            the column.
     """
     lines = read_lines(
         path, encoding, on_bad_text, log, MOST_CHARACTERS, is_cut=False
@@ -281,7 +281,7 @@ class _LinesOfRows:
 
 
 def _csv_rows(path, header, lines, field, separator):
-    """Make the reader of rows from the header of a CSV file.
+    """Parse the header of a CSV file and make the reader of its rows.
 
     Args:
         path: str.

@@ -127,8 +127,8 @@ class GraphTokenizer(tf.Module):
         Spans are the same as in `Tokenizer.encode_with_offsets`. Offsets count
         code points. A U+FFFD for bytes that are not UTF-8 is one code point.
         An export that uses this method also has the op
-        `SentencepieceTokenizeWithOffsetsOp`. The same library of TensorFlow
-        Text contains this op and the two ops that every export has.
+        `SentencepieceTokenizeWithOffsetsOp`. This op is in the same library of
+        TensorFlow Text as the two ops that every export has.
 
         Args:
             texts: string tensor [N], UTF-8.

@@ -103,7 +103,7 @@ def find_layout(name):
 
 
 def missing_symbols(pieces):
-    """List the special symbols that do not have their ids in a vocabulary.
+    """List the special symbols that a vocabulary lacks or has at another id.
 
     Args:
         pieces: list of str.

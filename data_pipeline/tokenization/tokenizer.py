@@ -359,7 +359,7 @@ class Tokenizer:
         return begin, last, limit
 
     def _blank_place(self, text, begin, last_begin, last_place):
-        """Find the position of a blank, directly after the preceding text.
+        """Find the position directly after the text that precedes a blank.
 
         Args:
             text: str.

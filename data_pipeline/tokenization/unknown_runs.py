@@ -235,7 +235,7 @@ class UnknownRuns:
 
 
 def _add_bytes(model):
-    """Add byte pieces for unknown characters after a model's vocabulary."""
+    """Append byte pieces for unknown characters to a model's vocabulary."""
     for entry in model.pieces:
         # No text contains these pieces. Rename them, because SentencePiece
         # would use a piece named "<0x41>" as a byte.

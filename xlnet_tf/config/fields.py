@@ -222,7 +222,7 @@ def take_fields(cls, values, formats):
 
 
 def list_names(values):
-    """Return the first 40 keys of a config file, sorted, on one line, str."""
+    """Sort the keys of a config file; return the first 40 on one line, str."""
     return ", ".join(reprlib.repr(name)[1:-1] for name in sorted(values)[:40])
 
 
@@ -231,8 +231,8 @@ def check_sizes(fields, names, kind):
 
     Args:
         fields: dict of the fields, by our names.
-        names: dict from our names of the required sizes to their names in
-            other libraries' files.
+        names: dict of the required sizes. The keys are our names, the values
+            are the names in other libraries' files.
         kind: str, kind of the model, such as "an XLNet".
 
     Raises:

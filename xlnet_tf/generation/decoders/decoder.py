@@ -1,9 +1,9 @@
 """Incremental decoding: forward passes for one new token at a time.
 
-A decoder caches the keys and values of all tokens. One pass reads the context,
-which is the prompt and the memory before the prompt. Then each step computes
-the position of the newest token. With a query stream or a pseudo token, each
-step also computes the next position, which predicts the next token.
+A decoder caches the keys and values of all tokens. It first reads the context,
+which is the prompt and the memory before the prompt. Then each step is a pass
+at the position of the newest token. With a query stream or a pseudo token, the
+pass also includes the next position, which predicts the next token.
 
 The context is stored separately from the new tokens. The context never changes,
 so all beams of an example share the context, and no step copies it. New tokens
@@ -41,7 +41,7 @@ class Decoder:
                 last column must not contain padding. Optional: `padding_mask`
                 [B, T], `segment_ids` [B, T], and `next_segment` [B, 1], the
                 segment of the new tokens.
-            num_steps: int, S, maximum number of steps that follow.
+            num_steps: int, maximum number of steps that follow.
             segment_length: int, number of tokens read at a time; must divide T.
                 These tokens may attend to the memories, which are the states of
                 the last `memory_length` tokens before them. Default None: all T
@@ -58,7 +58,7 @@ class Decoder:
         Args:
             context: dict, the result of `read`.
             num_rows: int or scalar tensor, B R.
-            num_steps: int, S.
+            num_steps: int, maximum number of steps.
 
         Returns:
             dict of `keys` and `values`, each a list of L tensors of shape [B R,
