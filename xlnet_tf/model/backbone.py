@@ -81,12 +81,12 @@ class XLNetBackbone(Backbone):
             the memories. Generation needs these inputs. Default False.
         attention_weights: bool, whether to return the attention probabilities.
             `rematerialize` then has no effect. Default False.
-        first_half_length: int, length of a prefix of the tokens. The
-            attention mask must hide the tokens after the prefix from the
-            prefix's content rows and targets, as in pretraining with `reuse_length`.
-            Otherwise the outputs may be wrong. The kernel "memory_efficient"
-            (and "fused" on a GPU) skips the scores of the prefix's content rows
-            for these tokens. Default 0: there is no such prefix.
+        first_half_length: int, length of a prefix of the tokens. The attention
+            mask must hide the tokens after the prefix from the prefix's content
+            rows and targets, as in pretraining with `reuse_length`. Otherwise
+            the outputs may be wrong. The kernel "memory_efficient" (and "fused"
+            on a GPU) skips the scores of the prefix's content rows for these
+            tokens. Default 0: there is no such prefix.
 
     Returns:
         dict: the outputs.
