@@ -64,7 +64,7 @@ class MixedPretrainingData:
     Raises:
         FileNotFoundError: a set or a shard is missing.
         ValueError: the sets differ in the tokenizer or in a setting such as
-            `sequence_length`, or PretrainingData refuses a set or an argument.
+            `sequence_length`, or a set or an argument is not valid.
 
     Example:
 

@@ -202,8 +202,8 @@ def export_preset(request):
 
     Args:
         request: dict of `preset` (the directory of the model), `model` (the
-            name of the model's class), and `directory`, `overwrite`, `source`
-            and `settings` for `export_model`.
+            name of the model's class), and the arguments of `export_model`:
+            `directory`, `overwrite`, `source` and `settings` (a dict).
     """
     from xlnet_tf.loading import MODELS
     from xlnet_tf.loading import load_tokenizer

@@ -76,7 +76,7 @@ def write_listing(file, digests):
     Args:
         file: path.
         digests: dict of str to str. The keys are paths relative to the
-            directory of `file`, the values the SHA-256 digests of these files.
+            directory of `file`. The values are SHA-256 digests of these files.
     """
     lines = [f"{digests[name]}  {name}\n" for name in sorted(digests)]
     write_bytes(file, "".join(lines).encode())

@@ -39,7 +39,7 @@ def build_in_processes(
             bytes of text whose records were written since the last call.
 
     Returns:
-        tuple of an ordered list of BuiltPart and a ReadLog.
+        tuple of a list of BuiltPart, in order, and a ReadLog.
     """
     progress = _Progress(report)
     threshold = held_out.validation_threshold(corpus.documents, settings)

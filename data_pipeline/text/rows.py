@@ -160,8 +160,8 @@ def read_csv(path, encoding, on_bad_text, field, log=None):
 
     Raises:
         TextError: the column is missing. If `on_bad_text` is "refuse",
-            TextError is also raised for a broken row, such as a row without
-            the column.
+            TextError is also raised for a broken row, such as a row that ends
+            before the column.
     """
     lines = read_lines(
         path, encoding, on_bad_text, log, MOST_CHARACTERS, is_cut=False

@@ -566,9 +566,9 @@ class DigitCommas:
             index: int, id of the piece.
             piece: str, the piece that SentencePiece matched.
             begin: int, index of the piece's first character in the text.
-            comma: int, index of the piece's last character in the text, where
-                combining marks do not count. If the rule applies, this
-                character is the comma.
+            comma: int, index of the piece's last character in the text, not
+                counting combining marks. If the rule applies, this character is
+                the comma.
             end: int, end of the piece in the text, exclusive.
 
         Returns:

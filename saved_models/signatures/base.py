@@ -396,7 +396,7 @@ class TaskSignatures(ModelSignatures):
 
 
 class _Words:
-    """Lists of words that fill the texts of example requests with tokens."""
+    """Source of words for example texts of up to a given number of tokens."""
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer

@@ -147,7 +147,7 @@ class ChoiceSignatures(_ManySignatures):
         return {**answers, "option": option}
 
     def _check_joined(self, question, options):
-        """Make an op that limits the bytes of questions joined with options.
+        """Make an op that refuses too many bytes of questions and options.
 
         If the question contains `_`, each option replaces every `_`. Otherwise
         each option is appended to the question.

@@ -1,7 +1,7 @@
 """Config entries for frozen and quantized layers, and layers with LoRA.
 
 Keras stores one `trainable` flag and one precision per model. `layer_state`
-makes config entries with the flags and precisions of single layers and weights.
+makes config entries for the layers and weights with another flag or precision.
 `restore_layer_state` applies these entries to a model.
 
 COMPATIBILITY: `_trainable_variables` of a Keras 3 layer is undocumented. It

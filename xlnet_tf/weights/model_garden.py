@@ -190,7 +190,7 @@ class ModelGardenSource(TensorFlowSource):
         return heads
 
     def _head_tensor(self, path):
-        """Find the tensor at a path from a parent of the network, or None."""
+        """Find the name of a tensor below a parent of the network, or None."""
         for model in self._graph.parents(self._network):
             if name := self._graph.tensor(model, path):
                 return name

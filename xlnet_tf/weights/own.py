@@ -290,7 +290,7 @@ def _serialized(model):
 
 
 def _keep_tokenizer(old, new):
-    """Copy the tokenizer files, if any, to a new directory."""
+    """Copy the earlier model's tokenizer files, if any, to a new directory."""
     for name in (TOKENIZER_FILE, VOCABULARY_FILE):
         if (old / name).is_file():
             (new / name).parent.mkdir(parents=True, exist_ok=True)

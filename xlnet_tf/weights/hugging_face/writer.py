@@ -46,8 +46,9 @@ def save_hugging_face(model, path, shard_bytes=SHARD_BYTES):
         shard_bytes: int, maximum size of a weight file.
 
     Raises:
-        ValueError: if Hugging Face has no equivalent model or head, or if the
-            directory has a model in the released format.
+        ValueError: if LoRA is enabled, weights are quantized, Hugging Face has
+            no equivalent model or head, or the directory has a model in the
+            released format.
     """
     path = as_path(path)
     check_writable(model)

@@ -247,8 +247,8 @@ class AdaptableEinsumDense(Adaptable, keras.layers.EinsumDense):
 def _multiply_rows(inputs, kernel):
     """Multiply inputs [..., V] by a kernel [V, W], as one matrix of rows.
 
-    If the inputs had more than two axes, XLA on a CPU would copy and transpose
-    the inputs for the gradient.
+    Inputs with more than two axes are first reshaped to a matrix. Otherwise XLA
+    on a CPU would copy and transpose the inputs for the gradient.
     """
     if len(inputs.shape) == 2:
         return ops.matmul(inputs, kernel)
