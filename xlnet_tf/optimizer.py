@@ -54,8 +54,8 @@ class WarmupSchedule(LearningRateSchedule):
             "constant".
         final_fraction: float in [0, 1]. With "linear" and "cosine" the rate
             falls to `final_fraction * learning_rate` at the step `total_steps`.
-            Training of `total_steps` steps ends one step earlier, because the
-            first step is 0. Default 0.
+            Steps count from 0, so a run of `total_steps` steps ends one step
+            earlier. Default 0.
 
     Raises:
         ValueError: if `warmup_steps` is not below `total_steps`, or if `decay`

@@ -54,9 +54,9 @@ class BertConfig(ModelConfig):
             bucket has a row in the table of relative position biases, which all
             layers share. Half of the buckets are for keys after the query. The
             number is even and at least 4, or 0 (default) for no bias.
-        relative_position_max_distance: int, a distance. In each half of the
-            buckets, all distances from this one on share the last bucket.
-            Default 128.
+        relative_position_max_distance: int. In each half of the buckets, this
+            distance and all larger distances share the last bucket. Default
+            128.
         dropout: float in [0, 1), dropout rate. Default 0.1.
         attention_dropout: float in [0, 1), dropout rate of the attention
             probabilities. Default 0.1.

@@ -140,7 +140,7 @@ def begin(decoder, context, prompt, num_steps):
         context: dict, the result of `Decoder.read` for B prompts.
         prompt: int32 tensor of shape [N, T], with N / B adjacent rows for each
             prompt; -1 for no token.
-        num_steps: int, S.
+        num_steps: int, S, maximum number of new tokens.
 
     Returns:
         dict of `cache` (result of `Decoder.start`), `index` (int32 [], number
@@ -248,7 +248,7 @@ def beam_search(decoder, context, prompt, num_steps, settings, symbols):
     Args:
         decoder, context, settings, symbols: see `extend`.
         prompt: int32 tensor of shape [B, T], -1 for no token.
-        num_steps: int, S.
+        num_steps: int, S, maximum number of new tokens.
 
     Returns:
         (tokens, scores). Tokens are int32 [B, K, S], -1 after the end. Scores

@@ -85,8 +85,8 @@ class XLNetBackbone(Backbone):
             mask must hide the tokens after the prefix from the prefix's content
             rows and targets, as in pretraining with `reuse_length`. Otherwise
             the outputs may be wrong. The kernel "memory_efficient" (and "fused"
-            on a GPU) skips the scores of the prefix's content rows for these
-            tokens. Default 0: there is no such prefix.
+            on a GPU) skips the scores of the prefix's content rows for the
+            tokens after the prefix. Default 0: there is no such prefix.
 
     Returns:
         dict: the outputs.

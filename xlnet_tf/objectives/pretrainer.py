@@ -65,14 +65,15 @@ class XLNetPretrainer(GeneratingModel, LanguageModelTask):
         streams: "both", or "query" to omit `content` from the outputs. None
             (default) means "query" in training with labels, else "both".
             `content` is always included if an objective needs it.
-        first_half_length: int, length of a prefix that cannot attend to the
-            tokens after it, see `XLNetBackbone`. Default 0: there is no such
-            prefix.
+        first_half_length: int, length of a prefix of the tokens. The attention
+            mask must hide later tokens from the prefix, see `XLNetBackbone`.
+            Default 0: there is no such prefix.
 
     Returns:
         dict: the outputs of the backbone and, if the batch has labels:
             token_loss: float32 [B, P], in nats.
-            Other outputs of the objectives, such as `token_correct` [B, P].
+            Other outputs of the objectives, such as `token_correct` (float32
+                [B, P]).
             loss: float32 [], the sum of all objectives' losses, each times
                 `Objective.weight`. The loss of an objective is a weighted mean
                 over targets or, for `NextSentence`, over rows.

@@ -110,7 +110,8 @@ class PreprocessorPreset:
         """Find the preprocessor of a model directory.
 
         Args:
-            path: str or path of a directory or of a checkpoint in a directory.
+            path: str or path. A model directory, or a checkpoint in the
+                directory.
             verify: bool, see `from_preset`.
             layout: str, layout of sequences if the directory has no saved
                 preprocessor of this class.

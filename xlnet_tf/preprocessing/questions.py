@@ -188,8 +188,8 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
                 left out if all their answers are at wrong positions. If False,
                 every question has a window. Default False.
             progress: see `Preprocessor.encode`.
-            max_question_length: int, the number of tokens at the start of each
-                question that must fit into a sequence. Default None: the
+            max_question_length: int. The first `max_question_length` tokens of
+                each question must fit into a sequence. Default None: the
                 preprocessor's `max_question_length`.
 
         Returns:

@@ -57,7 +57,7 @@ class Task(Preset, BaseModel):
         new_head_arguments: names of constructor arguments that change the
             head's shapes. If such an argument of `from_preset` differs from the
             saved head's value, the task gets a new head. If the user chose the
-            saved head by the argument `head`, the difference raises ValueError.
+            saved head by the argument `head`, `from_preset` raises ValueError.
         head_has_dropout: bool, whether the constructor has an argument
             `dropout` for the head. If so, `from_preset(path, dropout=...)` sets
             the dropout rates of the backbone and of the head.

@@ -94,9 +94,8 @@ class Checkpoints:
 
     If the newest checkpoint is damaged, an earlier checkpoint is restored.
 
-    To save the variables, all workers must read the variables together. For
-    this reason all workers write the variables: the chief to `directory`, the
-    other workers to temporary directories.
+    To save, all workers must read the variables together. So all workers write
+    them: the chief to `directory`, the other workers to temporary directories.
 
     Args:
         directory: path from which all workers restore.

@@ -565,7 +565,7 @@ def _added(sums, more):
 
 
 def values(variables):
-    """List the arrays that are the values of variables."""
+    """List the values of variables, as arrays."""
     return [x.value for x in variables]
 
 

@@ -133,7 +133,7 @@ class BertDecoder(Decoder):
         return logits, {"keys": new_keys, "values": new_values}
 
     def _put_both(self, cache, index, projection, rows):
-        """Project a step's two tokens; write them to a cache [B R, N, S, H]."""
+        """Write a step's two keys or values to a cache [B R, N, S, H]."""
         config = self.config
         rows = ops.reshape(rows, [-1, 2, config.hidden_dim])
         both = self._heads(projection, rows)  # [B R, N, 2, H]

@@ -47,7 +47,7 @@ _MAX_SCORES_OF_A_GROUP = 2**24
 
 
 def attend(inputs, rules):
-    """Softmax of content plus position plus segment scores, times the values.
+    """Multiply the values by softmax(content + position + segment scores).
 
     Args:
         inputs: AttentionInputs.

@@ -19,7 +19,7 @@ from xlnet_tf.model.sizes import sizes_of
 
 
 def attend(inputs, rules):
-    """Softmax of content plus position plus segment scores, times the values.
+    """Multiply the values by softmax(content + position + segment scores).
 
     Args:
         inputs: AttentionInputs.

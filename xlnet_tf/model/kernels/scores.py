@@ -70,7 +70,7 @@ def score_dtype(dtype):
 
 
 def segment_difference(inputs):
-    """Compute the segment score of another segment minus the same segment's.
+    """Subtract the same segment's score from the score of another segment.
 
     Args:
         inputs: AttentionInputs.

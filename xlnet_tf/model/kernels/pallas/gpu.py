@@ -141,7 +141,7 @@ def _capability():
 
 
 def attend(inputs, rules, interpret=False):
-    """Softmax of content plus position plus segment scores, times the values.
+    """Multiply the values by softmax(content + position + segment scores).
 
     Args:
         inputs: AttentionInputs.

@@ -62,7 +62,7 @@ def why_unsupported(query_shape, num_tokens, num_keys, dtype):
 
 
 def attend(inputs, rules, interpret=False):
-    """Softmax of content plus position plus segment scores, times the values.
+    """Multiply the values by softmax(content + position + segment scores).
 
     Args:
         inputs: AttentionInputs.
