@@ -54,8 +54,8 @@ class WarmupSchedule(LearningRateSchedule):
             "constant".
         final_fraction: float in [0, 1]. With "linear" and "cosine" the rate
             falls to `final_fraction * learning_rate` at the step `total_steps`.
-            Steps count from 0, so a run of `total_steps` steps ends one step
-            earlier. Default 0.
+            Steps count from 0, so the last step of a run of `total_steps` steps
+            is `total_steps - 1`. Default 0.
 
     Raises:
         ValueError: if `warmup_steps` is not below `total_steps`, or if `decay`

@@ -90,11 +90,11 @@ class StatefulMemory(keras.layers.Layer):
         memory_length: int, M.
         hidden_dim: int, D.
         batch_size: int, B, number of rows of one replica's batch.
-        mask_unwritten: bool. True masks unwritten memory. True also masks the
-            whole memory of an example if its feature `is_continuation` is
-            False, because the example does not continue the text of its row in
-            the previous batch. Default False: as in the released code, no
-            memory is masked.
+        mask_unwritten: bool. True masks unwritten memory. True also masks an
+            example's whole memory if the example's feature `is_continuation` is
+            False: the example does not continue the text in the same row of the
+            previous batch. Default False: as in the released code, no memory is
+            masked.
 
     Raises:
         ValueError: if `memory_length` is 0.

@@ -2,7 +2,7 @@
 
 A long context is read in several windows, and each window has its own outputs.
 
-Shapes: R rows, one per window, n kept answers per question.
+Shapes: R rows, one per window.
 """
 
 import numbers

@@ -112,9 +112,9 @@ def prepared(model, x, y=None, sample_weight=None):
 
 
 def refuse_weights():
-    """Refuse sample weights or class weights without labels.
+    """Raise the error about sample or class weights without labels.
 
-    Keras would ignore such sample weights. The callers check for labels.
+    Keras would ignore sample weights without labels.
 
     Raises:
         ValueError: always.

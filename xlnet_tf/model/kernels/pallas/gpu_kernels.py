@@ -224,9 +224,9 @@ def key_gradients_kernel(*references, sizes):
 
 
 def _clear(score_gradient, starts, first_key, begin, sizes):
-    """Clear score gradients before the tile `begin` and at unused distances.
+    """Zero score gradients at unused distances and in tiles before `begin`.
 
-    The rows before the tile `begin` cannot attend to the program's keys.
+    The rows of the tiles before `begin` cannot attend to the program's keys.
     """
     shape = (sizes.tile_rows, sizes.tile_keys)
     zeros = jnp.zeros(shape, score_gradient.dtype)
@@ -343,9 +343,9 @@ def _load_by_key(scores, block, starts, first_key, sizes):
     """Load the scores by distance of a tile, [X, Y], in a transposed layout.
 
     Without the transpose, Triton would give each thread eight neighbouring
-    scores of a row, as for the query's tiles. The address of the first score
-    may be odd, so the thread would load the eight scores one by one. In the
-    transposed layout, neighbouring threads load neighbouring scores.
+    scores of a row. The address of the first score may be odd, so the thread
+    would load the eight scores one by one. In the transposed layout,
+    neighbouring threads load neighbouring scores.
     """
     keys = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
     where = keys[:, None] + starts[None, :]
