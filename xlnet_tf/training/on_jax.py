@@ -315,7 +315,10 @@ class Devices:
         return NamedSharding(self._mesh, spec)
 
     def summed(self, sums):
-        """Sum a pytree over the devices, in a function for `on_each`."""
+        """Sum a pytree over the devices.
+
+        Call this method only in functions passed to `on_each`.
+        """
         # XLA would copy the sums of a single device.
         return jax.lax.psum(sums, "rows") if len(self) > 1 else sums
 
@@ -339,9 +342,10 @@ class Devices:
         return _ALL
 
     def summed_gradient(self, gradient):
-        """Sum a gradient over the devices, in a function for `on_each`.
+        """Sum a gradient over the devices.
 
-        Each device receives the part of the sum that it keeps, see `spec_of`.
+        Call this method only in functions passed to `on_each`. Each device
+        receives the part of the sum that it keeps, see `spec_of`.
         """
 
         def summed(array):
@@ -373,8 +377,8 @@ class Devices:
     def own_moments(self, arrays):
         """Convert a step's moments to values of the optimizer's variables.
 
-        Divided moments stay on their devices. All other arrays, such as the
-        number of steps, become arrays of this process.
+        Divided moments stay on their devices. All other values of the
+        variables, such as the number of steps, become arrays of this process.
         """
         return [
             self.own_copies(x) if self.spec_of(x) == _ALL else x for x in arrays

@@ -1,6 +1,6 @@
 """Perplexity of a causal language model on running text.
 
-An evaluation gives all tokens one of two kinds of context:
+An evaluation uses one of two kinds of context for all tokens:
 
 - Memory: the text is read in segments, each with the memory of earlier
   segments. Every token is computed once.

@@ -81,7 +81,7 @@ class Stop:
             signal.signal(number, handler)
 
     def _watch(self, stack):
-        """Start the thread that receives the signals' numbers."""
+        """Start the thread that receives signals and calls `_note`."""
         reader, writer = socket.socketpair()
         writer.setblocking(False)
         before = signal.set_wakeup_fd(

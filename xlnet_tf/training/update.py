@@ -58,7 +58,7 @@ def bytes_of_moments(model, backend):
 
 
 class LossScale(tf.Module):
-    """Factor of a loss, which keeps the gradients in the range of float16.
+    """Loss factor that keeps the gradients in the range of float16.
 
     The factor is halved after a step that is not finite, and doubled after
     2,000 finite steps, as in `keras.optimizers.LossScaleOptimizer`. That class

@@ -23,14 +23,14 @@ def analyse(task, examples, decoded, labels=None):
         labels: tuple of str, the classes, or None.
 
     Returns:
-        dict of JSON values. Tasks with one class per text have
+        dict of JSON values. For tasks with one class per text, the dict has
         `calibration_error`. If such a task has two classes, the dict also has
         the entries of `ranked`, and `positive`, the name of the positive class.
         For tasks with several classes per text, the entries of `ranked` are
         computed from all pairs of a text and a class, and `positive` is "all
         classes together". These entries and `positive` are left out if the true
-        answers are all positive or all negative. Regression tasks have
-        `spread`, the standard deviation of the predictions divided by the
+        answers are all positive or all negative. For regression tasks, the dict
+        has `spread`, the standard deviation of the predictions divided by the
         standard deviation of the true numbers, or None if the true numbers are
         equal. For all other tasks the dict is empty.
     """

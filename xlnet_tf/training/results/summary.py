@@ -103,9 +103,9 @@ def written(metrics, comma=", "):
     """Format metrics as a line of text.
 
     Args:
-        metrics: dict of str to float. A threshold of SQuAD is the lowest
-            float32 if it is best to answer no question. The threshold is then
-            written as "never answers".
+        metrics: dict of str to float. The lowest float32 is a threshold of
+            SQuAD at which no question is answered. It is written as "never
+            answers".
         comma: str, text between two metrics. Default ", ".
     """
     return comma.join(

@@ -53,7 +53,7 @@ class HuggingFaceSource(WeightSource):
 
     @property
     def gelu(self):
-        """Text that explains the config's form of GELU in messages, str."""
+        """Reason for the config's form of GELU, as text for messages, str."""
         name = self.values.get(self.activation_name, "gelu")
         if name == "gelu":
             return 'Hugging Face\'s code computes the erf form for "gelu"'

@@ -285,8 +285,8 @@ def _sum_rows(tensor):
     """Sum [..., rows, W] to [W].
 
     For bfloat16 with TensorFlow, a matrix product with ones replaces the sum.
-    XLA would compute `tensor` again for a sum, but `model/fusion.py` excludes
-    matrix products from XLA.
+    For a sum, XLA would compute `tensor` a second time. `model/fusion.py`
+    excludes matrix products from XLA.
 
     If W and the number of rows are large, the rows are summed before the other
     axes. XLA on a CPU takes five times as long for one sum over two axes. XLA
