@@ -38,8 +38,8 @@ class GeneratedText:
             in GenerationSettings) ended the text, `token_ids` includes the
             tokens of the stop string, and `text` ends before the stop string.
         log_probability: float, log-probability of `token_ids` and the end token
-            under the model. With beam search, this value depends on rules such
-            as `no_repeat_ngram`, and the tokens after a stop string also count.
+            under the model. With beam search, this value includes the tokens
+            after a stop string, and depends on rules such as `no_repeat_ngram`.
         score: float, value by which the texts of a prompt are sorted.
         has_ended: bool, whether the model or a stop string ended the text.
             False: the text reached the maximum length.

@@ -75,10 +75,10 @@ class BaseModel(keras.Model):
     def output(self):
         """Symbolic outputs of a call on `input`: KerasTensor, dict or list.
 
-        If another call, for example with targets, has returned more tensors
-        than the call on `input`, the output is the list of the tensors of that
-        call. A functional model that contains this model reads from `output`
-        how many tensors a call of this model returns.
+        If another call, for example with targets, has returned more tensors,
+        the output is the list of these tensors. A functional model that
+        contains this model reads from `output` how many tensors a call of this
+        model returns.
         """
         of_calls = [node.output_tensors for node in self._inbound_nodes]
         most = max(of_calls, key=len, default=[])

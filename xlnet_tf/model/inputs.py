@@ -435,7 +435,7 @@ def _read(features, of_tasks):
 
 
 def _ranges(config, num_tokens):
-    """Return a dict from integer features' names to (least, largest value)."""
+    """Return (least, largest value) of each integer feature, as a dict."""
     token = 0, config.vocabulary_size - 1
     last = _INT32.max if num_tokens is None else num_tokens - 1
     # XLNet only compares segments. BERT has an embedding for each segment.

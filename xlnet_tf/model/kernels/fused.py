@@ -77,8 +77,8 @@ def _tensorflow_devices():
 def _kernel():
     """Import the module with the fused kernel of a chip.
 
-    Tests and benchmarks name the chip in `INTERPRET` or `COMPILE_FOR`. By
-    default it is the chip that this process computes on.
+    Tests and benchmarks name the chip in `INTERPRET` or `COMPILE_FOR`. The
+    default is the chip that this process computes on.
     """
     platform = INTERPRET or COMPILE_FOR or _accelerator()
     return importlib.import_module(f"{_PALLAS}.{platform}")

@@ -10,8 +10,8 @@ two tokens each:
     row 2 x x x x x x      . never computed
     row 2 x x x x x x
 
-A target attends to no key that is hidden from the content row of its token. No
-row therefore attends further ahead than the length of the longer half. The
+A target attends only to keys that are visible to the content row of its token.
+No row therefore attends further ahead than the length of the longer half. The
 encodings of larger distances ahead are not projected.
 
 Shapes: B batch, T tokens, M memory length, K = M + T keys, Q rows, N heads,

@@ -9,9 +9,9 @@ reduce the cost of the scores:
   probabilities from this tensor.
 - If there are very many scores, as with long segments or large batches, they
   are computed for a few heads at a time and recomputed in the backward pass.
-  Memory then does not grow with B * N. B and T must be known when the step is
-  traced. If B or T is unknown, all scores are kept. `rematerialize` then saves
-  memory (`model/recomputation.py`).
+  Memory then does not grow with B * N. If B or T is unknown when the step is
+  traced, all scores are kept. `rematerialize` then saves memory
+  (`model/recomputation.py`).
 - If a prefix cannot attend to the tokens after it
   (`AttentionRules.first_half_length`), the scores of the prefix's content
   rows for these tokens are not computed.

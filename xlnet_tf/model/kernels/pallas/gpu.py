@@ -5,8 +5,8 @@ exp(score) over the keys. The gradient kernels recompute the scores.
 
 The "scores by distance" of a row are the products of the row's query (plus the
 position bias) and the projected distances. XLA computes these scores by
-ordinary matrix products. The kernels read the scores from memory. The address
-of each score includes the relative shift.
+ordinary matrix products. The kernels read the scores at shifted addresses, so
+the relative shift needs no separate step.
 
 Content rows and targets are computed by separate calls, because the positions
 of targets, unlike the positions of content rows, need not be consecutive.
@@ -317,8 +317,9 @@ def _attended(sizes):
         position_query: [N, J, B, S, H], the scaled sum of the query and the
             position bias.
         distances: [N, J, W, H] or [B, N, J, W, H], the projected distances.
-        starts: int32 [B or 1, Q], for each row, the index of its score for key
-            0 among the S * W scores by distance of the row's block.
+        starts: int32 [B or 1, Q], the address of each row's score for key 0.
+            Address 0 is the first of the S * W scores by distance of the
+            row's block.
         visible, other: uint32 [B or 1, K / 32, Q], a bit for each key.
         hashes: uint32 [B or 1, N or 1, Q], hashes of the dropout mask's rows.
 
