@@ -1,9 +1,10 @@
 """Warm-up requests, which a server runs before it accepts requests.
 
 `assets.extra/tf_serving_warmup_requests` is a TFRecord file of PredictionLog
-messages (tensorflow_serving/apis/prediction_log.proto). This module itself
-encodes the few fields around the tensors, because tensorflow-serving-api is an
-optional dependency. The package tensorflow-serving-api writes the same bytes.
+messages (tensorflow_serving/apis/prediction_log.proto). TensorFlow encodes the
+tensors. This module encodes all other fields itself, because
+tensorflow-serving-api is an optional dependency. The package
+tensorflow-serving-api writes the same bytes.
 """
 
 import numpy as np

@@ -184,12 +184,13 @@ def _named_functions(node):
 
 
 def _names(functions, objects):
-    """Collect the names that must be in `ALLOWED`, as a set of str.
+    """Make the set of str that is compared with `ALLOWED`.
 
     The set contains the `op` of each NodeDef. An `op` can be the name of a
-    function, but exports do not call functions in this way. For an attribute or
-    a class of objects that exports do not use, the set contains a description,
-    such as "the attribute NAME".
+    function, but exports do not call functions in this way. The set also has
+    descriptions of attributes and classes that exports do not use, such as
+    "the attribute NAME". `ALLOWED` has no descriptions, so `check_operations`
+    refuses the SavedModel and lists the descriptions.
     """
     nodes = [node for function in functions for node in function.node_def]
     found = {node.op for node in nodes}

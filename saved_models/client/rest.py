@@ -207,8 +207,9 @@ class _Exchange:
 def _refusal(url, reply, content):
     """Make the exception for a failed request.
 
-    The errors have the same types as in `GrpcTransport`. Only
-    RESOURCE_EXHAUSTED (429) is `Unavailable` here and a RuntimeError there.
+    Most errors have the same types as in `GrpcTransport`. For
+    RESOURCE_EXHAUSTED (429), this function makes `Unavailable`, but
+    `GrpcTransport` raises a RuntimeError.
     """
     message = f"{url}: {reply.status}: {_message(content)}"
     if 300 <= reply.status < 400:

@@ -324,8 +324,8 @@ def preprocessor_for(model, tokenizer, settings):
             preprocessor.
 
     Returns:
-        Preprocessor with the given tokenizer, which pads to the longest
-        sequence of a batch.
+        Preprocessor with the given tokenizer. The preprocessor pads to the
+        longest sequence of a batch.
     """
     preprocessor = model.preprocessor
     if preprocessor is None:
@@ -396,7 +396,7 @@ class TaskSignatures(ModelSignatures):
 
 
 class _Words:
-    """Source of words for example texts of up to a given number of tokens."""
+    """Source of words for example texts with a limited number of tokens."""
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer

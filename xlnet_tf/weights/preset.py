@@ -66,10 +66,10 @@ class Preset(_Model):
 
         Layers that were frozen or quantized at `save_to_preset` are frozen or
         quantized again. To train all layers, set `model.trainable` to False and
-        then to True. On TensorFlow, Keras skips an assignment that does not
-        change `trainable`. `save_to_preset` merges LoRA adapters into the
-        weights. If the saved model had adapters, the loaded model has none, and
-        no layer of its backbone is frozen.
+        then to True. On TensorFlow, Keras ignores True if `model.trainable` is
+        already True. `save_to_preset` merges LoRA adapters into the weights. If
+        the saved model had adapters, the loaded model has none, and no layer of
+        its backbone is frozen.
 
         Args:
             path: str or path of a model directory, of a training run, or of a

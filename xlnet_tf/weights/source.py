@@ -366,8 +366,8 @@ def lost_settings(task, objective, classes):
         task: task to write.
         objective: str, name of the objective that a pretrainer has when it is
             loaded from the format.
-        classes: dict from class name to class name. A task of the first class
-            is loaded from the format as a task of the second class.
+        classes: dict of the classes that the format cannot store, from class
+            name to the name of the class that is loaded instead.
     """
     config = task.get_config()
     lost = [

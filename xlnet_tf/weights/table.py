@@ -27,9 +27,8 @@ class Place(NamedTuple):
 
     Attributes:
         name: str, tensor name in the format. "{}" stands for the layer number.
-        axes: tuple of int, the variable's axis for each axis of the tensor. The
-            axes of `leading_ones` and the axis of layers have no entry. None:
-            tensor and variable have the same axes.
+        axes: tuple of int, the order of the variable's axes in the tensor, as
+            for `np.transpose`. None: the order is the same.
         leading_ones: int, number of axes of length 1 that the tensor has before
             the variable's axes.
         is_stacked: bool, whether one tensor contains all layers.

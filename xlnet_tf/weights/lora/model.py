@@ -125,8 +125,8 @@ def merged_when_written(model):
 def config_without_lora(config):
     """Copy a config without the backbone's adapters and frozen layers.
 
-    Entries for a head's layers stay. A config without adapters is copied
-    unchanged.
+    The entries of a head in `trainable_layers` and `trainable_weights` stay. A
+    config without adapters is copied unchanged.
 
     Args:
         config: dict, the result of `get_config` of a backbone or a task.
