@@ -79,8 +79,8 @@ def build_records(
             of an interrupted build with another plan. Default False.
         progress: function of a number of bytes, or None. Each call passes the
             number of bytes of text finished since the last call. Text is
-            finished when its records are written. If the set is complete, a
-            text file is finished when the file is found unchanged.
+            finished when its records are written. For a complete set, each call
+            passes the size of an unchanged text file.
         build_parts: function such as a `beam.Builder`, or None to build in
             processes of this machine. The function maps (corpus, tokenizer,
             settings, directory of the parts) to (list of BuiltPart, ReadLog).

@@ -116,7 +116,11 @@ class Tree:
         return os.path.join(self.path, *name.split("/"))
 
     def bases(self, folder):
-        """List the folders that may hold a data set with the name `folder`."""
+        """List the folders that may hold the files of a data set.
+
+        Args:
+            folder: str, name of the published folder, or None.
+        """
         if self._archive is None:
             return ["", folder or "data"]
         folders = {

@@ -80,11 +80,12 @@ class Columns:
     on. A number given by the user does not count as a column name, because a
     label in the first row may be the same number.
 
-    If the user gives all columns by number, usual names make the first row a
-    header only if each of these columns has a usual name of its role. The
-    reason: one text or label in the first row may happen to be equal to a usual
-    name. The indices in the task's `columns` are used only for a table without
-    a header.
+    The user may give all columns by number. Then usual names count only if each
+    of these columns has a usual name of its role. The reason: one text or label
+    in the first row may happen to be equal to a usual name.
+
+    The indices in the task's `columns` are used only for a table without a
+    header.
 
     Args:
         table: Table.
@@ -238,7 +239,10 @@ class Columns:
         )
 
     def _is_usual(self, role, part):
-        """Whether cell `part` of the first row is a usual name of `role`."""
+        """Whether a cell of the first row is a usual name of `role`, bool.
+
+        `part` is the index of the cell, as a str.
+        """
         usual = [str(name).casefold() for name in self._task.columns[role]]
         return self._is_number(part) and self._folded[int(part)] in usual
 
@@ -494,9 +498,10 @@ def named_column(table, names):
 def has_columns(table, task, columns):
     """Whether a table has the columns of an earlier table, bool.
 
-    If a column is given by its index, the result is True only if the table
-    probably has no header: its rows are lists, and some required role has no
-    column with a usual name. A number that is a column name is no index.
+    A number that is no column name is an index. If a column is given by its
+    index, the result is True only if the table probably has no header. A table
+    probably has no header if its rows are lists, and at least one required role
+    has no column with a usual name.
 
     Args:
         table: Table.

@@ -75,9 +75,9 @@ def unlabelled_marks(labels, known):
     """Find the labels that mean "no label", such as "-1", "-" and "nan".
 
     A known class never means "no label". If no classes are known, "-1" is a
-    class in two cases: another label is a negative number, or the only labels
-    outside of `NO_LABELS` are 0, 1 or +1. "-" is a class if "+" is also a
-    label.
+    class if another label is a negative number, or if the only other labels are
+    0, 1 or +1. Members of `NO_LABELS` do not count as other labels. "-" is a
+    class if "+" is also a label.
 
     Args:
         labels: set of str, all labels of a file.

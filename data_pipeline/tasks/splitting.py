@@ -20,10 +20,10 @@ from data_pipeline.tasks.examples import TokensExample
 def hold_out(examples, fraction, seed):
     """Divide examples into training and held-out examples.
 
-    For texts with classes, the same share of every class is held out. A class
-    with at least two different texts (or pairs) has at least one training
-    example. The class also has a held-out example, unless this would take the
-    last training example of another class.
+    For texts with classes, the same share of every class is held out. The last
+    training text (or pair) of a class is not held out. If this rule allows it,
+    each class has at least one held-out example. If every text is the only text
+    of a class, classes are ignored.
 
     A group is held out only if the held-out share then comes closer to the
     requested share. Articles of SQuAD stay whole if whole articles give 0.5 to
@@ -135,7 +135,7 @@ def _choose(groups, classes, fraction, seed):
             held[name] += count
 
     def fits(place, name):
-        """Whether holding out a group suits all classes except `name`, bool.
+        """Whether a group with the class `name` suits its other classes, bool.
 
         A group suits a class if the group has only one example of the class, or
         if at most `fraction` of the class is then held out.

@@ -39,9 +39,9 @@ def read_examples(split):
         list of QuestionExample.
 
     Raises:
-        ValueError: the JSON is not valid, the layout is unknown, a question
-            without answers is neither marked `is_impossible` nor counted as
-            impossible, or a question of SQuAD 1.1 is marked `is_impossible`.
+        ValueError: the JSON is not valid, the layout is unknown, a question of
+            SQuAD 1.1 is marked `is_impossible`, or a question is not impossible
+            but has no answers (except in a test split).
     """
     place = split.place
     with split.tree.open_text(split.path) as text:
