@@ -298,7 +298,7 @@ class PretrainingData:
         return self._records.sources(self._positions(step))
 
     def _positions(self, step):
-        """Positions of the records that all rows read at a step, int64 [B]."""
+        """Position of the record that each row reads at a step, int64 [B]."""
         epoch, step = divmod(step, self.steps_per_epoch)
         rows = tf.range(self.batch_size, dtype=tf.int64)
         first = self._first_position(tf.constant(epoch, tf.int64), rows)

@@ -74,12 +74,11 @@ def written_directory(path, is_replaced):
 
 
 def remove_links(directory, names):
-    """Remove symbolic links at the paths of files to write and their folders.
+    """Remove symbolic links at the paths of new files and of their folders.
 
     Args:
         directory: path. A link at this path itself stays.
-        names: list of str, paths of the files to write, relative to the
-            directory.
+        names: list of str, paths of the new files, relative to the directory.
     """
     if is_remote(directory):
         return

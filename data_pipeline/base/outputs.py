@@ -1,4 +1,4 @@
-"""Checks of output paths, to make before long work begins."""
+"""Checks of output paths before long work begins."""
 
 import glob
 import os

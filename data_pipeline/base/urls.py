@@ -28,7 +28,7 @@ class Status(typing.NamedTuple):
 class UrlPath:
     """Path that fsspec opens, with the methods of pathlib.
 
-    Web pages and data sets of the Hugging Face Hub are read only.
+    Paths with http, https and `hf://datasets/` are read only.
 
     Args:
         url: str, with the scheme.

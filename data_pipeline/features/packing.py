@@ -267,8 +267,9 @@ def word_pieces(tokenize, words):
         words: string tensor [W]. "" stands for no word and has no pieces.
 
     Returns:
-        int32 ragged tensor [W, (T)]. A word without pieces, such as a control
-        character, becomes an unknown piece, so that its label has a token.
+        int32 ragged tensor [W, (T)]. A word for which `tokenize` returns no
+        ids, such as a control character, becomes an unknown piece, so that its
+        label has a token.
     """
     ids = tokenize(words)
     is_dropped = (ids.row_lengths() == 0) & (words != "")

@@ -63,7 +63,7 @@ def pack_pairs(sources, targets, sequence_length, target_length, layout):
         sequence_length: int, maximum number of tokens of a source and its
             target together.
         target_length: int, P, maximum number of tokens of a target with its
-            final [SEP]. A longer target loses its last tokens before the [SEP].
+            final [SEP]. A longer target is truncated, but keeps the [SEP].
         layout: str, "xlnet" or "bert".
 
     Returns:

@@ -59,8 +59,8 @@ class ObjectiveReader:
     def first_half_length(self, manifest):
         """Length of the prefix that cannot attend to tokens after the prefix.
 
-        In XLNetBackbone, this limit holds in the content stream for all tokens
-        of the prefix, and in the query stream for the targets in the prefix.
+        In XLNetBackbone, this applies to all tokens of the prefix in the
+        content stream, and to the targets in the prefix in the query stream.
 
         Args:
             manifest: Manifest.
