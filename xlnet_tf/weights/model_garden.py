@@ -190,7 +190,7 @@ class ModelGardenSource(TensorFlowSource):
         return heads
 
     def _head_tensor(self, path):
-        """Find the name of a head's tensor by its path in the model, or None."""
+        """Find the name of a head's tensor from its path, or None."""
         for model in self._graph.parents(self._network):
             if name := self._graph.tensor(model, path):
                 return name
