@@ -53,11 +53,10 @@ def sample_targets(
     spans do not reach the goal, further whole words are added until no word
     fits. "single_words" is like "words" with n = 1.
 
-    With "subwords", a span has n tokens, as in the release. To count words, the
-    release tests the first token of the span instead of each further token. The
-    first token begins a word, so every token counts as a word. If the spans do
-    not reach the goal, random single tokens are added. <sep> and <cls> can be
-    selected; the reader drops these targets.
+    With "subwords", a span has n tokens, as in the release. By mistake, the
+    release counts every token as a word. If the spans do not reach the goal,
+    random single tokens are added. <sep> and <cls> can be selected; the reader
+    drops these targets.
 
     Args:
         token_ids: int array [S, T].
