@@ -188,9 +188,10 @@ class XLNetQuestionAnsweringPreprocessor(Preprocessor):
                 left out if all their answers are at wrong positions. If False,
                 every question has a window. Default False.
             progress: see `Preprocessor.encode`.
-            max_question_length: int. The first `max_question_length` tokens of
-                each question must fit into a sequence. Default None: the
-                preprocessor's `max_question_length`.
+            max_question_length: int. If the first `max_question_length` tokens
+                of a question leave no room for its context, `encode` raises
+                ValueError. Default None: the preprocessor's
+                `max_question_length`.
 
         Returns:
             EncodedExamples with the sequence `answer_mask` (uint8, 1 = an

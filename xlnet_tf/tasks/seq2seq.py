@@ -1,8 +1,8 @@
 """Sequence to sequence: generate a target text from a source text.
 
 Source and target form one sequence. Source tokens attend to the source; a
-target token attends to the source and to earlier target tokens. One row of the
-backbone's outputs predicts each target token, see `XLNetSeq2Seq`.
+target token attends to the source and to earlier target tokens. Each target
+token is predicted by one row of the backbone's outputs, see `XLNetSeq2Seq`.
 
 Shapes: B pairs, T tokens of a sequence, P tokens of a target, S steps of
 generation, D model dim, V vocabulary.

@@ -56,8 +56,9 @@ class Task(Preset, BaseModel):
             None.
         new_head_arguments: names of constructor arguments that change the
             head's shapes. If such an argument of `from_preset` differs from the
-            saved head's value, the task gets a new head. If the user chose the
-            saved head by the argument `head`, `from_preset` raises ValueError.
+            saved head's value, the task gets a new head. If the argument
+            `head` selects the saved head, `from_preset` raises ValueError
+            instead.
         head_has_dropout: bool, whether the constructor has an argument
             `dropout` for the head. If so, `from_preset(path, dropout=...)` sets
             the dropout rates of the backbone and of the head.
@@ -534,13 +535,13 @@ class Task(Preset, BaseModel):
         return self.backbone(features, training=True), seed
 
     def heads(self, arguments):
-        """Layers, other than the backbone, that another model can share.
+        """Layers, other than the backbone, that another model also has.
 
         Args:
             arguments: dict, constructor arguments of the other model.
 
         Returns:
-            dict from the name of an attribute to its layer.
+            dict of layers. The keys are names of this model's attributes.
         """
         return {"head": self.head}
 

@@ -220,9 +220,9 @@ def is_chief(strategy):
 def checkpoint_options(strategy):
     """Make options with which this process reads and writes checkpoint files.
 
-    The result is a tf.train.CheckpointOptions. Without these options the hosts
-    of a TPU would read and write the files, even if a host lacks the path of
-    the files. With several workers the options are TensorFlow's defaults. Each
+    The result is a tf.train.CheckpointOptions. With TensorFlow's defaults, the
+    hosts of a TPU would read and write the files, but the path may not exist
+    there. With several workers the options are TensorFlow's defaults. Each
     worker then uses the files of its own host.
     """
     if has_peers(strategy):
@@ -505,8 +505,8 @@ def deadline(seconds, message):
     a signal handler can run. For this reason a small second process prints the
     message. After that `faulthandler`, which needs no lock, ends this process.
     Within the context, Ctrl-C ends this process at once. SIGTERM waits until
-    the end of the context. SIGTERM then goes to the earlier handler, even if
-    TensorFlow sets another handler in the context.
+    the end of the context. The handler from before the context then receives
+    SIGTERM, even if TensorFlow has set another handler.
 
     Args:
         seconds: float, the time limit.

@@ -194,9 +194,10 @@ class Kind(typing.NamedTuple):
         fixed_settings: tuple of str, names of the settings that a resumed run
             may not change.
         differences: dict of texts for the error message. The keys are names of
-            entries of `identity`, see `claim_identity`. If an entry is a value
-            and differs, the message contains its text. If an entry is a dict,
-            its text follows the name of each value that differs.
+            entries of `identity`, see `claim_identity`. For a single value, the
+            text describes the difference, such as "other training examples".
+            For a dict of values, the text is appended to the name of each value
+            that differs, such as " of the data".
         checked_files: tuple of str, names of additional files whose digests are
             verified before a run is resumed.
     """
