@@ -342,8 +342,9 @@ class _Head(typing.NamedTuple):
 
     Attributes:
         counts: Counter of the `lines`, the `blocks` between blank lines, the
-            lines that `ended` like a sentence, the `characters`, and the
-            `sentence_ends` in running text.
+            lines that `ended` like a sentence, and the `characters`. The key
+            `sentence_ends` counts the ends of sentences if the lines are read
+            as running text.
         told: str, the format if the first lines determine the format, else
             None.
         markup: str, one line as an example if the file has many lines of

@@ -142,7 +142,11 @@ def _expanded(pattern):
 
 
 def _folders(folder, above=frozenset()):
-    """Yield a folder and its visible subfolders; skip links to `above`."""
+    """Yield a folder and its visible subfolders, at any depth.
+
+    `above` has the real paths of the folders above. A link to one of these
+    folders is skipped.
+    """
     place = os.path.realpath(folder)
     if place in above:
         return

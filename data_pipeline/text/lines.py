@@ -80,9 +80,9 @@ def read_lines(
         log: ReadLog, or None.
         longest: int, maximum number of characters of a line, or None for no
             limit. A longer line is cut, if possible at a blank.
-        is_cut: bool, whether to cut lines above `longest`. If False, such a
-            line is skipped, or raises an error with "refuse" as `on_bad_text`.
-            Default True.
+        is_cut: bool, whether to cut lines above `longest`. Default True. If
+            False, such a line is skipped. If `on_bad_text` is "refuse", a
+            TextError is raised instead.
 
     Yields:
         str.

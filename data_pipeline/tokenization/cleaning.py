@@ -352,11 +352,11 @@ def _variants(*options):
 
 
 def _sources(sequence, lowercase, keep_accents):
-    """List the sequences whose cleaning gives `sequence`.
+    """List `sequence` and other sequences whose cleaning gives `sequence`.
 
-    If accents are removed and `sequence` has three characters, only two forms
-    are listed: `sequence` itself, and `sequence` with one character in place of
-    its first two characters.
+    If accents are removed and `sequence` has three characters, each other
+    sequence has two: a character that the cleaning changes to the first
+    two characters of `sequence`, then the last character of `sequence`.
     """
     variants = _variants(lowercase, keep_accents)
     if len(sequence) == 2 or keep_accents:

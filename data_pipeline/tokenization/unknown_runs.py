@@ -291,8 +291,8 @@ def _pairs(known, rules):
 
     Returns:
         pairs: int64 array, each pair as one number, in ascending order.
-        is_known: bool array. True if a string with the pair has a replacement
-            that contains a known character.
+        is_known: bool array, True for each pair in a string whose replacement
+            contains a character in `known`.
     """
     pairs = {}
     for source, to in rules.items():

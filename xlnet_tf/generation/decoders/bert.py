@@ -4,7 +4,8 @@ A pseudo token [P] at the next position predicts the next token. [P] attends to
 all earlier tokens and to itself. The next step replaces [P] by the chosen
 token.
 
-Shapes: see `decoder`; C = T - 1.
+Shapes: see `decoder`. C = T - 1, because the context lacks the last token of
+the prompt. S is the maximum number of steps plus 1, for the slot of [P].
 """
 
 from keras import ops
@@ -133,7 +134,10 @@ class BertDecoder(Decoder):
         return logits, {"keys": new_keys, "values": new_values}
 
     def _put_both(self, cache, index, projection, rows):
-        """Write a step's two keys or values to a cache [B R, N, S, H]."""
+        """Write the keys or values of the new token and of [P] to a cache.
+
+        The cache has the shape [B R, N, S, H].
+        """
         config = self.config
         rows = ops.reshape(rows, [-1, 2, config.hidden_dim])
         both = self._heads(projection, rows)  # [B R, N, 2, H]

@@ -1,13 +1,13 @@
 """Decoder of XLNet and Transformer-XL, with relative positions and memory.
 
 XLNet predicts with the query stream. The query stream at the next position
-attends to all earlier tokens. The tokens of the prompt have the factorization
-rank -1, so they attend to each other. The new tokens are targets, and their
-factorization order is the order of the text. A causal model predicts with the
-content stream at the last token.
+attends to all earlier tokens. The tokens of the prompt are context tokens
+(factorization rank -1), so they attend to each other. The new tokens are
+targets, and their factorization order is the order of the text. A causal model
+predicts with the content stream at the last token.
 
-Shapes: see `decoder`; M memory length, C = M + T - 1, and W = C + 2 S
-distances.
+Shapes: see `decoder`; M memory length, W = C + 2 S distances. C is the number
+of tokens in the memory and in the last part of the prompt, minus 1.
 """
 
 from keras import ops
