@@ -161,7 +161,7 @@ def _summary(manifest, warnings, output, was_complete):
 
 
 def _warnings(manifest, tokenizer, settings):
-    """List warnings about a set of records; "" if a warning is not needed."""
+    """List the warnings about a set of records; "" stands for no warning."""
     from data_pipeline.tokenization.cleaning import accents_note
 
     totals = manifest.totals

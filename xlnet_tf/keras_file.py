@@ -128,8 +128,8 @@ def _checked_config(local, path):
 def _opened_weights(archive, local):
     """Context that opens the file of weights in an archive.
 
-    An uncompressed file is read without zipfile, because zipfile may have to
-    read all bytes before a position to move there.
+    An uncompressed file is read without zipfile. To move to a position, zipfile
+    may have to read all bytes before the position.
 
     Yields:
         (binary file, int): the file of weights and its size in bytes.

@@ -60,8 +60,8 @@ def open_model(path: str | os.PathLike) -> "StoredModel":
     """Find the model at a path, without reading it.
 
     Args:
-        path: str or path: a `.keras` file, a run's output, or any path that
-            `from_preset` accepts.
+        path: str or path. It may name a `.keras` file, a run's output, or
+            anything else that `from_preset` accepts.
 
     Returns:
         StoredModel.
@@ -76,9 +76,8 @@ def load(path: str | os.PathLike, verify: bool = True) -> keras.Model:
     """Load a saved model as an instance of the saved class.
 
     Args:
-        path: str or path: a `.keras` file, a run's output, or any path that
-            `from_preset` accepts. From a run's output the function loads
-            `model.keras`, or the run's preset if this file is missing.
+        path: str or path, see `open_model`. From a run's output the function
+            loads `model.keras`, or the run's preset if this file is missing.
         verify: bool, whether to compare the files of a directory with its
             `SHA256SUMS`, if this file exists. Default True. The checksums in a
             `.keras` file are always verified.

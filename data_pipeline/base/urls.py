@@ -28,7 +28,7 @@ class Status(typing.NamedTuple):
 class UrlPath:
     """Path that fsspec opens, with the methods of pathlib.
 
-    Paths with http, https and `hf://datasets/` are read only.
+    Paths that begin with http://, https:// or hf://datasets/ are read only.
 
     Args:
         url: str, with the scheme.

@@ -50,12 +50,13 @@ class PermutationReader(ObjectiveReader):
             predicts adjacent targets together, as a group, and predicts the
             groups in a random order. A function given as `order` has the
             arguments (token_ids int32 [B, T], is_target bool [B, T]) and
-            returns the ranks, int32 [B, T]. The context is all tokens that are
-            not targets. Without a reused half, give the context the rank -1.
-            With a reused half, give the rank -1 only to the context of the
-            reused half. In the new half, all ranks, including the ranks of
-            context, must be above all ranks of the reused half. Otherwise the
-            states in memory would depend on later tokens.
+            returns the ranks, int32 [B, T]. Targets, <sep> and <cls> may have
+            any rank from 0. All other tokens are the context. Without a reused
+            half, give the context the rank -1. With a reused half, give the
+            rank -1 only to the context of the reused half. In the new half, all
+            ranks, including the ranks of context, must be above all ranks of
+            the reused half. Otherwise the states in memory would depend on
+            later tokens.
     """
 
     order: str | Callable = "random"

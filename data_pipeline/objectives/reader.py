@@ -59,7 +59,7 @@ class ObjectiveReader:
     def first_half_length(self, manifest):
         """Length of the prefix that cannot attend to tokens after the prefix.
 
-        In XLNetBackbone, this applies to all tokens of the prefix in the
+        In XLNetBackbone, this limit applies to all tokens of the prefix in the
         content stream, and to the targets in the prefix in the query stream.
 
         Args:

@@ -241,7 +241,8 @@ class Columns:
     def _is_usual(self, role, part):
         """Whether a cell of the first row is a usual name of `role`, bool.
 
-        `part` is the index of the cell, as a str.
+        `part` is the index of the cell, as a str. For a name the result is
+        False.
         """
         usual = [str(name).casefold() for name in self._task.columns[role]]
         return self._is_number(part) and self._folded[int(part)] in usual

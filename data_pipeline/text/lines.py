@@ -81,8 +81,8 @@ def read_lines(
         longest: int, maximum number of characters of a line, or None for no
             limit. A longer line is cut, if possible at a blank.
         is_cut: bool, whether to cut lines above `longest`. Default True. If
-            False, such a line is skipped. If `on_bad_text` is "refuse", a
-            TextError is raised instead.
+            False, such a line raises a TextError if `on_bad_text` is "refuse".
+            Otherwise the line is skipped.
 
     Yields:
         str.

@@ -23,9 +23,9 @@ class GeneratingModel:
         """Continue texts, token by token.
 
         The keys and values of earlier tokens are kept, so that each layer
-        computes only one or two rows for a new token (see
-        `Objective.next_token`). The first call compiles the model. The first
-        call with other settings compiles the model again.
+        computes only one or two rows for a new token. `Objective.next_token`
+        names the row that predicts the next token. The first call compiles the
+        model. The first call with other settings compiles the model again.
 
         Args:
             inputs: str or list of str, the prompts.

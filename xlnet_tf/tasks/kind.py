@@ -52,7 +52,7 @@ class TaskKind:
 
         Returns:
             dict without `backbone` and dropout rates. The dict may also contain
-            config fields, such as `memory_length`.
+            config fields for `from_preset`, such as `memory_length`.
 
         Raises:
             ValueError: if this kind of task does not support the value of

@@ -134,7 +134,7 @@ class XLNetMultiLabelClassifier(XLNetTextClassifier):
         return flags
 
     def _of_frame(self, y):
-        """Extract labels from a data frame: its only column, or an array."""
+        """Extract a data frame's labels: the only column or an array [B, C]."""
         names = list(y.columns)
         if len(names) == 1 and names != self.labels:
             return y[names[0]]

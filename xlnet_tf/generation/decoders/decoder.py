@@ -40,7 +40,9 @@ class Decoder:
             features: dict of `token_ids` int32 [B, T], padded on the left; the
                 last column must not contain padding. Optional: `padding_mask`
                 [B, T], `segment_ids` [B, T], and `next_segment` [B, 1], the
-                segment of the new tokens.
+                segment of the new tokens. For an XLNetBackbone also `memories`
+                and `memory_mask`: the memories before the prompt and their
+                mask.
             num_steps: int, maximum number of steps that follow.
             segment_length: int, number of tokens read at a time; must divide T.
                 These tokens may attend to the memories, which are the states of
