@@ -130,7 +130,7 @@ def near_shipped(path):
         path: path that does not exist.
 
     Returns:
-        str, a space and a sentence, or "" if no name is similar.
+        str, a sentence that begins with a space, or "" if no name is similar.
     """
     meant = closest(str(path), shipped_names(), 0.65)
     return f" Did you mean {meant}?" if meant else ""

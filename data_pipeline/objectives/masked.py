@@ -1,4 +1,4 @@
-"""Reader of masked language modelling: about 15 % of the tokens are targets.
+"""Targets of masked language modelling: about 15 % of the tokens.
 
 The loss is in `xlnet_tf/objectives/masked.py`.
 

@@ -334,8 +334,8 @@ def _open(task, path, split, columns, labels=None):
 def _opened(task, tree, split, columns, labels):
     """Open a split of a directory, an archive or a single file.
 
-    A single file is opened as `split`. If the task's splits are folders, a
-    single file has no split, and the result is None.
+    A single file is taken as the requested split. If the task's splits are
+    folders, a single file has no split, and the result is None.
 
     Args:
         task: TaskSpec.

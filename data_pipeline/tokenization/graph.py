@@ -230,8 +230,8 @@ class GraphTokenizer(tf.Module):
         and `sources` from `chunk_ids`.
 
         Returns:
-            tuple of the ids after the rule (int32 ragged tensor) and the first
-            two arguments for `_offsets_of_parts`.
+            tuple of three: the resulting ids (int32 ragged tensor), then the
+            first two arguments of `_offsets_of_parts`.
         """
         table, ids = self._commas, pieces.flat_values
         rows = tf.searchsorted(table.pieces, ids)

@@ -299,7 +299,7 @@ class GenerateSignature(tf.Module):
         Returns:
             (texts, has_stop, is_counted). `texts` is string [N, R]. `has_stop`
             is bool [N, R], whether a stop string ended the text. `is_counted`
-            is bool [N, R, S], False for no token (-1) and for tokens after the
+            is bool [N, R, S], False where there is no token (-1) and after the
             token that completes the stop string.
         """
         is_text = self._is_text(tokens)

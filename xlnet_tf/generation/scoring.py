@@ -1,7 +1,7 @@
 """Scoring of texts: joint log-probabilities in any order of the tokens.
 
-The targets are the scored tokens. An order contains the step at which the model
-predicts each target.
+The targets are the scored tokens. An order contains, for each target, the step
+at which the model predicts this target.
 
 Shapes: N texts, B rows of a batch, T tokens, P targets.
 """

@@ -80,9 +80,10 @@ class LoopReport(typing.NamedTuple):
     def scalars(self):
         """Return the figures of the loop, dict of str to float.
 
-        If a step was finite, the figures include `largest_loss` and
-        `largest_loss_step`. Otherwise the means and `gradient_norm` are NaN. If
-        a step was skipped, the figures include `skipped_steps`.
+        If at least one step was finite, the figures include `largest_loss` and
+        `largest_loss_step`. If no step was finite, the means and
+        `gradient_norm` are NaN. If a step was skipped, the figures include
+        `skipped_steps`.
         """
         finite = [x for x in self.results if x.is_finite]
         scalars = {

@@ -49,7 +49,7 @@ class BertDecoder(Decoder):
             "keys": [self._heads(a.key_projection, x) for a, x in pairs],
             "values": [self._heads(a.value_projection, x) for a, x in pairs],
             "mask": ops.cast(real[:, :-1], "bool"),
-            # [B, C + S + 1]
+            # [B, C + S]
             "positions": ops.concatenate(
                 [positions[:, :-1], positions[:, -1:] + slots], axis=1
             ),
