@@ -202,7 +202,8 @@ def _has_capitals(tokenizer):
     Also True if no piece has a cased letter.
     """
     pieces = map(tokenizer.id_to_piece, range(tokenizer.vocabulary_size))
-    letters = "".join(pieces)
+    # Symbols and single bytes, such as <unk> and <0xE4>, are no text.
+    letters = "".join(p for p in pieces if not p.startswith("<"))
     return letters.lower() != letters or letters.upper() == letters
 
 

@@ -31,6 +31,7 @@ from tests.support.record_fixtures import record_options
 from tests.support.record_fixtures import run_build
 from tests.support.record_fixtures import small_parts
 from tests.support.record_fixtures import write_corpus
+from tests.support.samples import tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -372,6 +373,27 @@ def test_unknown_tokens_are_reported(corpus, tmp_path, capsys):
     build(tmp_path, tmp_path / "set")
     output = capsys.readouterr().out
     assert "warning: more than 1 % of the tokens are unknown" in output
+
+
+@pytest.mark.parametrize(
+    "letters, cause",
+    [
+        ("BAcode", "Is it made for this language"),
+        ("bacode", "It has no capital letters: give --lowercase."),
+        ("犬猫鳥魚", "Is it made for this language"),  # a script without case
+    ],
+)
+def test_the_cause_of_unknown_tokens(letters, cause, tmp_path, capsys):
+    words = [first + second for first in letters for second in letters]
+    model = tiny_model(
+        sentences=lambda: [f"{' '.join(words)}."] * 9,
+        hard_vocab_limit=False,
+        byte_fallback=False,
+    )
+    (tmp_path / "spiece.model").write_bytes(model)
+    (tmp_path / "x.txt").write_text("Ж Я Ю щ. " * 900)
+    build(tmp_path, tmp_path / "set")
+    assert f"unknown to the tokenizer. {cause}" in capsys.readouterr().out
 
 
 def test_dropped_accents_are_told(corpus, tmp_path, capsys):
