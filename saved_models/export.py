@@ -243,8 +243,8 @@ def _check(model, tokenizer, settings):
     check_positions(config, longest)
     if settings.generation and not hasattr(model, "generate"):
         raise ValueError(
-            "`generation` is for pretrained models. Received: a "
-            f"{type(model).__name__}."
+            "`generation` is for pretrained and sequence-to-sequence models. "
+            f"Received: a {type(model).__name__}."
         )
     if settings.window_stride and not signatures_for(model).reads_windows:
         raise ValueError(
