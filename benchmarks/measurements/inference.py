@@ -55,6 +55,10 @@ def runtimes(sizes, files, batch_size, num_tokens):
         ("TensorFlow, float32", {}),
         ("TensorFlow, float32, XLA", {"jit_compile": True}),
         ("TensorFlow, bfloat16", {"precision": "bfloat16"}),
+        (
+            "TensorFlow, bfloat16, XLA",
+            {"precision": "bfloat16", "jit_compile": True},
+        ),
         ("OpenVINO, float32", {"runtime": "openvino"}),
         (
             "OpenVINO, bfloat16",

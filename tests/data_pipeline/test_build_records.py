@@ -388,7 +388,6 @@ def test_the_cause_of_unknown_tokens(letters, cause, tmp_path, capsys):
     model = tiny_model(
         sentences=lambda: [f"{' '.join(words)}."] * 9,
         hard_vocab_limit=False,
-        byte_fallback=False,
     )
     (tmp_path / "spiece.model").write_bytes(model)
     (tmp_path / "x.txt").write_text("Ж Я Ю щ. " * 900)

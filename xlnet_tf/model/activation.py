@@ -39,10 +39,15 @@ def gelu(inputs, form):
             )
             return ops.cast(ops.cast(upstream, wide) * slope, narrow)
 
-        outputs = keras.activations.gelu(ops.cast(inputs, wide), is_tanh)
+        outputs = gelu_of_keras(ops.cast(inputs, wide), form)
         return ops.cast(outputs, narrow), gradient
 
     return computed(inputs)
+
+
+def gelu_of_keras(inputs, form):
+    """Compute the GELU in the type of the inputs, without a custom gradient."""
+    return keras.activations.gelu(inputs, approximate=form == "tanh")
 
 
 def _slope_of_erf(x):

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from xlnet_tf.model.activation import gelu
+from xlnet_tf.model.activation import gelu_of_keras
 from xlnet_tf.model.attention import RelativeAttention
 from xlnet_tf.model.dropout import dropouts
 from xlnet_tf.model.sizes import sizes_of
@@ -92,11 +93,7 @@ class PostNormBlock(keras.layers.Layer):
 
         if seeds is None:
             return self.output_norm(rows + self._infer(rows))
-        inner = self.intermediate(rows)
-        if self.config.activation == "gelu":
-            inner = gelu(inner, self.config.gelu)
-        else:
-            inner = keras.activations.relu(inner)
+        inner = self._activate(self.intermediate(rows), gelu)
         for drop in drop_activation:
             inner = drop(inner)
         inner = self.output_dense(inner)
@@ -114,12 +111,14 @@ class PostNormBlock(keras.layers.Layer):
         # TensorFlow also needs names of operations in alphabetical order: the
         # bias, then the activation.
         with keras.name_scope(f"{self.intermediate.name}_activation"):
-            if self.config.activation == "gelu":
-                is_tanh = self.config.gelu == "tanh"
-                inner = keras.activations.gelu(inner, is_tanh)
-            else:
-                inner = keras.activations.relu(inner)
+            inner = self._activate(inner, gelu_of_keras)
         return ops.reshape(self.output_dense(inner), ops.shape(rows))
+
+    def _activate(self, inner, gelu):
+        """Apply the activation; `gelu` computes a GELU of a given form."""
+        if self.config.activation == "gelu":
+            return gelu(inner, self.config.gelu)
+        return keras.activations.relu(inner)
 
     def _dropouts(self, rows, seeds):
         """Return the dropout functions of the layer, in the order of use."""

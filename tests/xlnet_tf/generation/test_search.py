@@ -131,7 +131,8 @@ def test_beams_without_a_text_are_missing_at_every_length_penalty(alpha):
     logits = np.full(SIZE, -20.0)
     # Only the best of the 4 beams ends, in the last of 64 steps.
     end = SYMBOLS.end_ids[-1]
-    logits[9:18], logits[9] = 0, 5
+    logits[9:18] = 0
+    logits[9] = 5
     logits[end] = 0.01
     empty = tf.zeros([1, 1])
     tokens, scores = beam_search(
