@@ -104,6 +104,12 @@ def pytest_collection_finish(session):
         )
 
 
+@pytest.fixture(autouse=True)
+def fixed_weights():
+    """The same weights in every run of a test that names no seed."""
+    keras.utils.set_random_seed(1)
+
+
 @pytest.fixture
 def eager_functions():
     """No graphs: tracing takes longer than a few steps of a tiny model."""
