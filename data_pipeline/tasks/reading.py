@@ -413,9 +413,10 @@ def read_task(name, path, evaluation=None, columns=None, fraction=0.1, seed=0):
         evaluation: str, a file to evaluate on, or a directory or archive with a
             dev or test split (the dev split has precedence). Default None: the
             dev split of `path`, or else held-out training examples.
-        columns: str such as "text=review,label=stars", or None. For a role that
-            is not given, the column with a usual name of the role is used. If
-            a user's own table has no such column, a column is guessed.
+        columns: str such as "text=review,label=stars", the column of each field
+            of an example, or None. A field that is not given is read from the
+            column with one of its usual names, such as "sentence" for "text".
+            If a user's own table has no such column, a column is guessed.
         fraction: float, share of the training examples to hold out if there is
             no dev split.
         seed: int, seed of the choice of held-out examples.

@@ -76,9 +76,8 @@ class BaseModel(keras.Model):
         """Symbolic outputs of a call on `input`: KerasTensor, dict or list.
 
         If another call, for example with targets, has returned more tensors,
-        the output is the list of all tensors of that call. A functional model
-        that contains this model reads from `output` how many tensors a call of
-        this model returns.
+        the output is the list of all tensors of that call: a functional model
+        that contains this model finds the number of a call's tensors here.
         """
         of_calls = [node.output_tensors for node in self._inbound_nodes]
         most = max(of_calls, key=len, default=[])

@@ -363,7 +363,9 @@ def _row_that_predicts(backbone):
 
 
 class TargetInputs:
-    """Maker of inputs with a row for each token to predict; see `XLNetSeq2Seq`.
+    """Maker of backbone inputs that give an output row for each target token.
+
+    `XLNetSeq2Seq` describes them.
 
     Args:
         next_token: str, the kind of row that predicts a token: "query",

@@ -67,12 +67,12 @@ class XLNetTextRegressor(SequenceTask):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """Compute the loss of `fit`, weighted by row."""
+        """Compute the loss of `fit`; each row has one weight."""
         y, y_pred = _rows_of_one(y, y_pred)
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Compute the metrics of `fit`, weighted by row."""
+        """Compute the metrics of `fit`; each row has one weight."""
         y, y_pred = _rows_of_one(y, y_pred)
         return super().compute_metrics(x, y, y_pred, sample_weight)
 

@@ -123,10 +123,11 @@ def merged_when_written(model):
 
 
 def config_without_lora(config):
-    """Copy a config without the backbone's adapters and frozen layers.
+    """Copy a config without adapters.
 
-    The entries of a head in `trainable_layers` and `trainable_weights` stay. A
-    config without adapters is copied unchanged.
+    The entries that freeze layers of the backbone are left out too. A head's
+    entries in `trainable_layers` and `trainable_weights` stay. A config without
+    adapters is copied unchanged.
 
     Args:
         config: dict, the result of `get_config` of a backbone or a task.
