@@ -209,7 +209,7 @@ def sample_spans(
 
     The context of a span of n words has n * m * `tokens_per_target` tokens.
     Here m is the mean number of tokens of the row's words. The factor m spreads
-    the spans over the whole half. Without m, the contexts of long words would be
+    the spans over the whole half. Without m, contexts of long words would be
     too short, and the row would reach its goal before the end of the half.
 
     Args:

@@ -15,6 +15,8 @@ from xlnet_tf.config import XLNetConfig
 from xlnet_tf.model.base_model import BaseModel
 from xlnet_tf.model.dropout import seed_of_replica
 from xlnet_tf.model.dropout import seeds_of_layers
+from xlnet_tf.model.equal_layers import traced_once
+from xlnet_tf.model.fusion import is_without_products
 from xlnet_tf.model.kernels import check_kernel
 from xlnet_tf.model.recomputation import rematerialized
 from xlnet_tf.weights.preset import Preset
@@ -226,22 +228,29 @@ class Backbone(Preset, BaseModel):
             (float tensor of shape [B, Q, D], list of the L results of `keep`).
             The list is empty if `keep` is None.
         """
-        # Only training has a gradient and a seed. A recomputed function cannot
-        # pass inner results on.
-        recomputes = self.rematerialize and seed is not None and not observed
+        # Only training has a gradient and a seed. A function that is recomputed
+        # or traced once cannot pass inner results on.
+        trains = seed is not None and not observed
+
+        def call(block, seeds, *inputs):
+            function = functools.partial(run, block, seeds)
+            if trains and self.rematerialize:
+                return rematerialized(function, block, inputs)
+            return function(*inputs)
+
+        calls = [call] * len(self.blocks)
+        if trains and is_without_products():
+            # `run` may treat the last block differently.
+            calls = [traced_once(call)] * (len(self.blocks) - 1) + [call]
         all_seeds = seeds_of_layers(seed, len(self.blocks))
         kept = []
-        for block, seeds, more in zip(
-            self.blocks, all_seeds, others, strict=True
+        for block_call, block, seeds, more in zip(
+            calls, self.blocks, all_seeds, others, strict=True
         ):
             inputs = [rows, *more]
             if keep is not None:
                 kept.append(keep(*inputs))
-            call = functools.partial(run, block, seeds)
-            if recomputes:
-                rows = rematerialized(call, block, inputs)
-            else:
-                rows = call(*inputs)
+            rows = block_call(block, seeds, *inputs)
         return rows, kept
 
     def expected_bytes(

@@ -5,6 +5,8 @@ TensorFlow's oneDNN is faster, because it uses the processor's instructions for
 products of bfloat16.
 """
 
+import contextvars
+
 # Operations that XLA does not compile. These are matrix products, and
 # operations that read or write variables, call functions or copy no data, for
 # which XLA would only wait. XLA would also compute the padded scores of the
@@ -17,6 +19,9 @@ _LEFT_OUT = frozenset(
     "StatefulPartitionedCall StatelessIf StatelessWhile VarHandleOp "
     "While".split()
 )
+
+
+_IS_ON = contextvars.ContextVar("is_on", default=False)
 
 
 def without_products(function):
@@ -32,12 +37,26 @@ def without_products(function):
         function with the arguments of `function`.
     """
 
-    import tensorflow as tf
-
     def marked(*args, **kwargs):
-        with tf.xla.experimental.jit_scope(
-            compile_ops=lambda node: node.op not in _LEFT_OUT
-        ):
-            return function(*args, **kwargs)
+        token = _IS_ON.set(True)
+        try:
+            with marks():
+                return function(*args, **kwargs)
+        finally:
+            _IS_ON.reset(token)
 
     return marked
+
+
+def is_without_products():
+    """Whether a function returned by `without_products` is running, bool."""
+    return _IS_ON.get()
+
+
+def marks():
+    """Context manager that marks the operations of the current graph."""
+    import tensorflow as tf
+
+    return tf.xla.experimental.jit_scope(
+        compile_ops=lambda node: node.op not in _LEFT_OUT
+    )
