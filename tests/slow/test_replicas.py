@@ -108,6 +108,21 @@ def test_bfloat16_trains():
     assert trained.weights[0].dtype == np.float32
 
 
+@pytest.mark.parametrize("options", [{}, PARTS, {"rematerialize": True}])
+def test_compiled_bfloat16(options):
+    """Repeatable to the bit, and near the same training without XLA."""
+    config = tiny_config(num_layers=3, dropout=0.3)
+    options = {"config": config, "precision": "bfloat16", **options}
+    plain = Trained(one_device(), **options)
+    one, again = (Trained(one_device(), **options, **XLA) for _ in range(2))
+    assert_equal(one.weights, again.weights)
+    assert_equal(one.memories, again.memories)
+    for name in ("loss", "gradient_norm"):  # bfloat16 has 8 bits
+        np.testing.assert_allclose(
+            one.scalars[name], plain.scalars[name], rtol=1e-2
+        )
+
+
 def test_a_tiny_model_overfits_one_batch():
     made = Trained(
         steps=0,
