@@ -105,8 +105,8 @@ def pytest_collection_finish(session):
 
 
 @pytest.fixture(autouse=True)
-def fixed_weights():
-    """The same weights in every run of a test that names no seed."""
+def fixed_seed():
+    """The same random weights in every run of a test that names no seed."""
     keras.utils.set_random_seed(1)
 
 

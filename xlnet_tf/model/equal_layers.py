@@ -8,6 +8,7 @@ the clusters of one layer. TensorFlow also traces and optimizes one layer.
 import keras
 
 from xlnet_tf.model.fusion import marks
+from xlnet_tf.model.recomputation import variable_values
 from xlnet_tf.weights.layer_paths import layers_by_path
 
 
@@ -43,8 +44,7 @@ def traced_once(function):
                 # function, and XLA would compile each copy.
                 experimental_attributes={"_noinline": True},
             )
-        weights = [tf.convert_to_tensor(v.value) for v in layer.variables]
-        return functions[key](seeds, tensors, weights)
+        return functions[key](seeds, tensors, variable_values(layer.variables))
 
     return call
 
@@ -74,7 +74,7 @@ def _of_weights(function, layer):
             return rows, gradient
 
         count = len(tensors)
-        with marks():
+        with marks():  # of the graph inside the caller's graph
             return with_gradient(*tensors, *weights)
 
     return of_weights

@@ -19,8 +19,6 @@ _LEFT_OUT = frozenset(
     "StatefulPartitionedCall StatelessIf StatelessWhile VarHandleOp "
     "While".split()
 )
-
-
 _IS_ON = contextvars.ContextVar("is_on", default=False)
 
 

@@ -84,10 +84,10 @@ def rematerialized(function, layer, inputs):
 
         return of_arguments(*arguments), gradient
 
-    return forward(*inputs, *_variable_values(variables))
+    return forward(*inputs, *variable_values(variables))
 
 
-def _variable_values(variables):
+def variable_values(variables):
     """Return the values of Keras variables as tensors with gradients."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
