@@ -27,7 +27,8 @@ def answer_scores(spec, examples, decoded):
         dict of float; the metrics are in percent. If questions may have no
         answer, `squad_f1` and `exact_match` are the values at the best
         thresholds of `no_answer_odds`, one threshold for each metric.
-        `null_threshold` is the threshold of `squad_f1`. The metrics with the
+        `null_threshold` is a threshold of `squad_f1` that no logit is near, see
+        `_between_logits`. The metrics with the
         suffix `_at_even_odds` use the threshold 0. `squad_f1_if_answerable`
         scores the best spans of answerable questions.
     """
@@ -42,7 +43,7 @@ def answer_scores(spec, examples, decoded):
     scores = {
         "squad_f1": official["best_f1"],
         "exact_match": official["best_exact"],
-        "null_threshold": official["best_f1_threshold"],
+        "null_threshold": _between_logits(official["best_f1_threshold"], odds),
         "squad_f1_at_even_odds": official["f1"],
         "exact_match_at_even_odds": official["exact"],
     }
@@ -53,6 +54,18 @@ def answer_scores(spec, examples, decoded):
         official = scores_1(answerable, texts)
         scores["squad_f1_if_answerable"] = official["squad_f1"]
     return scores
+
+
+def _between_logits(threshold, odds):
+    """Move a threshold from a logit half way to the next higher logit.
+
+    The official threshold is the logit of one of the questions. An export, or
+    another batch, rounds this logit differently, and could lose the answer.
+    """
+    if threshold == NO_ANSWERS:
+        return threshold
+    higher = [x for x in odds if x > threshold]
+    return (threshold + min(higher)) / 2 if higher else threshold + 1.0
 
 
 def scores_as_answered(examples, decoded):

@@ -171,7 +171,7 @@ def test_scores_of_answers():
     assert answer_scores(find_task("squad-2.0"), MIXED, decoded(odds)) == {
         "squad_f1": 100,
         "exact_match": 100,
-        "null_threshold": -7,
+        "null_threshold": -6.5,
         "squad_f1_at_even_odds": 50,
         "exact_match_at_even_odds": 50,
         "squad_f1_if_answerable": 100,
@@ -179,6 +179,26 @@ def test_scores_of_answers():
     # No question has an answer: there are no spans to judge.
     found = answer_scores(find_task("squad-2.0"), MIXED[2:], decoded(odds)[2:])
     assert "squad_f1_if_answerable" not in found
+
+
+def test_rounding_changes_no_answer():
+    """The threshold of a run lies between the logits, not on one of them."""
+    spec = find_task("squad-2.0")
+    odds = {"a": -9.0, "b": -7.0, "c": -6.0, "d": -5.5}
+    for count in (4, 2):  # with and without a higher logit than -7
+        examples = MIXED[:count]
+        assert scores_2(examples, RIGHT, odds)["best_f1_threshold"] == -7
+        scores = answer_scores(spec, examples, decoded(odds)[:count])
+        rounded = {name: x + 1e-6 for name, x in odds.items()}
+        assert scores_2(examples, RIGHT, rounded, -7)["f1"] < 100
+        for changed in (odds, rounded):
+            found = scores_2(examples, RIGHT, changed, scores["null_threshold"])
+            assert found["f1"] == scores["squad_f1"] == 100
+    nothing = decoded({"a": -1.0, "b": -2.0, "c": -3.0, "d": -4.0})
+    for one in nothing:
+        one["n_best"][0]["text"] = "sat"
+    scores = answer_scores(spec, MIXED, nothing)
+    assert scores["null_threshold"] == NO_ANSWERS
 
 
 def test_errors():

@@ -107,7 +107,9 @@ def ranked(is_positive, probability):
     Returns:
         dict of `roc_auc`, `average_precision`, `best_threshold` and `best_f1`.
         `best_f1` is the highest F1. It is reached if examples with a
-        probability of at least `best_threshold` count as positive.
+        probability of at least `best_threshold` count as positive. This
+        threshold is half way between two probabilities, so that rounding
+        changes no prediction.
     """
     from sklearn.metrics import average_precision_score
     from sklearn.metrics import precision_recall_curve
@@ -119,12 +121,13 @@ def ranked(is_positive, probability):
     both = precision[:-1] + recall[:-1]  # the last point has no threshold
     f1 = 2 * precision[:-1] * recall[:-1] / np.where(both > 0, both, 1)
     best = int(np.argmax(f1))
+    lower = thresholds[best - 1] if best else 0.0
     return {
         "roc_auc": float(roc_auc_score(is_positive, probability)),
         "average_precision": float(
             average_precision_score(is_positive, probability)
         ),
-        "best_threshold": float(thresholds[best]),
+        "best_threshold": float((lower + thresholds[best]) / 2),
         "best_f1": float(f1[best]),
     }
 

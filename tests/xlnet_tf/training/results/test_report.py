@@ -228,12 +228,12 @@ def test_thresholds_of_two_classes():
         {
             "roc_auc": 0.75,
             "average_precision": 0.5 + 0.5 * 2 / 3,
-            "best_threshold": 0.35,
+            "best_threshold": 0.225,  # half way from 0.1 to 0.35
             "best_f1": 0.8,
         }
     )
     lines = analysis.notes_of({"positive": "b", **found})
-    assert "F1 of b is highest, 0.8, from a probability of 0.35" in lines[0]
+    assert "F1 of b is highest, 0.8, from a probability of 0.225" in lines[0]
     task = find_task("classification")
     examples = [TextExample(x, "", None, x) for x in "aabb"]
     decoded = [
