@@ -497,7 +497,8 @@ def read_unlabelled(task, path, columns=None, labels=None):
 
     Args:
         task: TaskSpec.
-        path: str, a file in the format of the task.
+        path: str, the task's data, see `read_examples`. A directory or an
+            archive must have a test split.
         columns: str or None, see `read_examples`.
         labels: tuple of str, the known classes. None (default) allows any
             label.

@@ -209,7 +209,8 @@ def _refusal(url, reply, content):
 
     Most errors have the same types as in `GrpcTransport`. For
     RESOURCE_EXHAUSTED (429), this function makes `Unavailable`, but
-    `GrpcTransport` raises a RuntimeError.
+    `GrpcTransport` raises a RuntimeError: gRPC also uses this code for messages
+    that are too large, and another attempt would be refused again.
     """
     message = f"{url}: {reply.status}: {_message(content)}"
     if 300 <= reply.status < 400:
