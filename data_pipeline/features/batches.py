@@ -243,7 +243,11 @@ class Batches:
         return self._order(epoch)[step]
 
     def padding(self):
-        """Share of padding among all tokens of the first epoch, float."""
+        """Share of padding in the first epoch, by each row's longest sequence.
+
+        Returns:
+            float.
+        """
         if not self.steps_per_epoch:
             return 0.0
         batches = self._order(0)

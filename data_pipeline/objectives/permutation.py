@@ -284,7 +284,8 @@ def _blocks(sequence_length, reuse_length, permutation_length):
             of a half have the same shuffle.
         block: int64 [T], block number of each position, shifted to the upper 32
             bits.
-        is_shared: bool, whether several blocks have the same shuffle.
+        is_shared: bool, whether a half has several blocks. They have the same
+            shuffle.
     """
     counter, block, is_shared = [], [], False
     for half in half_lengths(sequence_length, reuse_length):

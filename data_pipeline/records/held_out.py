@@ -98,11 +98,11 @@ def split_of(number, threshold, seed):
 
 
 def validation_threshold(documents, settings):
-    """Compute the hash up to which documents are held out.
+    """Compute the threshold of the hash; documents up to it are held out.
 
-    If the text is long enough for two sequences, at least one sequence is held
-    out and at least one is kept for training. This holds for any requested
-    fraction above 0. Documents are read until both splits have text for a
+    At least one document is held out, and at least one is kept for training. If
+    the fraction is too small to hold out text for a sequence, it is raised, as
+    far as the text allows. Documents are read until both splits have text for a
     sequence.
 
     Args:

@@ -42,9 +42,9 @@ def sample_targets(
     """Sample the targets of sequences.
 
     A span has a length n from 1 to 5, drawn with a probability proportional to
-    1/n. Each span is part of a context that is `tokens_per_target` times as
-    long as the span. The span begins with the first word at or after a random
-    offset in the context.
+    1/n. Each span has a context before and after it, which together is
+    `tokens_per_target` times as long as the span. A random share of the context
+    comes before the span. The span begins with the next whole word.
 
     With `spans` "words", a span has n whole words, as the release intended.
     Special tokens, <unk> and words that the edge of the half may have cut are
@@ -207,7 +207,8 @@ def sample_spans(
 ):
     """Sample spans of whole words, in reading order, in all rows at once.
 
-    The context of a span of n words has n * m * `tokens_per_target` tokens.
+    The context of a span is the tokens that the sampling skips before and after
+    the span. A span of n words has n * m * `tokens_per_target` such tokens.
     Here m is the mean number of tokens of the row's words. The factor m spreads
     the spans over the whole half. Without m, contexts of long words would be
     too short, and the row would reach its goal before the end of the half.

@@ -391,7 +391,7 @@ class Columns:
         return read
 
     def _flag_reader(self, keys):
-        """Make the function that lists the label columns with a 1 in a row.
+        """Make the function that lists which label columns of a row hold 1.
 
         The function returns None for a row in which all label columns are
         empty.
@@ -634,7 +634,7 @@ def _is_number(cell):
 
 
 def _is_numbers(values):
-    """Whether the values are numbers, but not row numbers, bool."""
+    """Whether the values are different numbers, but no row numbers, bool."""
     if not values or not all(map(_is_number, values)):
         return False
     numbers = list(map(float, values))

@@ -355,8 +355,8 @@ def _sources(sequence, lowercase, keep_accents):
     """List `sequence` and other sequences whose cleaning gives `sequence`.
 
     If accents are removed and `sequence` has three characters, each other
-    sequence has two: a character that the cleaning changes to the first
-    two characters of `sequence`, then the last character of `sequence`.
+    sequence is a pair: a character whose cleaning gives the first two
+    characters of `sequence`, and the last character of `sequence`.
     """
     variants = _variants(lowercase, keep_accents)
     if len(sequence) == 2 or keep_accents:
@@ -566,9 +566,9 @@ class DigitCommas:
             index: int, id of the piece.
             piece: str, the piece that SentencePiece matched.
             begin: int, index of the piece's first character in the text.
-            comma: int, index of the piece's last character in the text, not
-                counting combining marks. If the rule applies, this character is
-                the comma.
+            comma: int, index in the text of the piece's last character that is
+                no blank, no combining mark and no removed character. If the
+                rule applies, this character is the comma.
             end: int, end of the piece in the text, exclusive.
 
         Returns:

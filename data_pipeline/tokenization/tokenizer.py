@@ -64,8 +64,8 @@ class Tokenizer:
         cuts_at_blanks: bool, True if every word of a cleaned text has one blank
             before it, and no piece has a blank after its first character. A
             word then has the same ids in a text and alone.
-        cleaning: CompiledCleaning, the version of the model that also cleans
-            the text. `encode` uses this version.
+        cleaning: CompiledCleaning. Its `model_proto` is a version of the model
+            that also cleans the text, and `encode` uses this version.
         commas: DigitCommas.
 
     Example:

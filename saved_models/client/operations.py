@@ -3,8 +3,9 @@
 A SavedModel is a program: its operations can read and write files. Exports of
 this package have only the operations in `ALLOWED`. If a SavedModel has other
 operations, the user must allow them with `trust`. Attributes in a SavedModel
-can make TensorFlow run one function in place of another. Therefore unchecked
-functions are removed before TensorFlow loads the SavedModel.
+can make TensorFlow run one function in place of another. Only functions that
+the saved objects can run are checked. Therefore all other functions are removed
+before TensorFlow loads the SavedModel.
 """
 
 import contextlib

@@ -256,7 +256,7 @@ def ask_rows(export, rows, signature, batch_size=32, places=None):
 
 
 def _ask(export, rows, signature, places):
-    """Compute answers to rows of equal shapes: list of dict or ValueError."""
+    """Compute one dict or ValueError per row; all rows have equal shapes."""
     if rows[0] is None:
         return [ValueError(f"{place}: the line is blank.") for place in places]
     inputs = {name: [row[name] for row in rows] for name in rows[0]}

@@ -101,7 +101,7 @@ def test_a_run_in_a_bucket_stops_in_time_and_goes_on(
     terminated, calls = getattr(owner, name), []
 
     def terminate(*values, **named):
-        if not calls:  # a second signal would stop it at once
+        if not calls:  # after a second signal it would save nothing
             os.kill(os.getpid(), signal.SIGTERM)
         calls.append(values)
         return terminated(*values, **named)

@@ -230,7 +230,8 @@ def parse(text, max_blank_tokens):
         ranges, the possible lengths of each blank).
 
     Raises:
-        ValueError: if the text has no blank, or a length is out of range.
+        ValueError: if the text has no blank, a length is out of range, or the
+            lengths have too many combinations.
     """
     parts, lengths, begin = [], [], 0
     for match in _MARK.finditer(text):

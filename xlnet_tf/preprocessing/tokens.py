@@ -236,7 +236,7 @@ class XLNetTokenClassifierPreprocessor(Preprocessor):
         return pieces, row_ids(ids)
 
     def _align(self, pieces, values, width):
-        """Place values of pieces [N] at their tokens [B, T], 0 elsewhere."""
+        """Place the pieces' values [N] in the sequences [B, T], 0 elsewhere."""
         from data_pipeline.features.packing import align
 
         values = pieces.with_flat_values(values)

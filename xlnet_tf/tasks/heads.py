@@ -142,14 +142,14 @@ class ClassificationHead(keras.layers.Layer):
     Args:
         config: XLNetConfig or BertConfig.
         num_classes: int, C.
-        summary: "last" or "first" (this row of `content`), or "mean" (the
-            average over all T rows, including padding, as in the released
-            code). Default: the row of the class token, "last" for XLNet and
-            "first" for BERT.
+        summary: "first" or "last", the first or last row of `content`; or
+            "mean", the average over all T rows, including padding, as in the
+            released code. Default: the row of the class token, "last" for XLNet
+            and "first" for BERT.
         projection: bool, whether a dense layer follows the summary. Default
             True.
-        activation: "tanh" (default) or None, the activation after the
-            projection.
+        activation: "tanh" (default) or None, the activation of the summary,
+            after the projection if there is one.
         dropout: float, dropout rate on the summary. Default 0.1.
 
     Call arguments:

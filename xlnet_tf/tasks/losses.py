@@ -1,8 +1,8 @@
 """Losses and default metrics of tasks.
 
 All losses are weighted means. Rows of weight 0, such as the padding rows of a
-last batch, do not count. In a fine-tuning run, `loss_sums` in `kind.py` sums
-the values of `call` over the rows.
+last batch, do not count. In a fine-tuning run, `TaskKind.loss_sums` adds up the
+weighted losses and the weights.
 
 Shapes: B batch, T tokens, P targets, V vocabulary, C classes, O documents of a
 query.

@@ -293,7 +293,7 @@ class QuestionAnswering(TaskKind):
         return {"max_question_length": settings.max_question_length}
 
     def outputs_of(self, features, training=False):
-        """Compute outputs; in training, ends are scored for true starts."""
+        """Compute outputs; in training, score the ends given the true start."""
         read = {k: v for k, v in features.items() if k in self.feature_names}
         if training:
             read["start_positions"] = features["start_position"]

@@ -27,10 +27,10 @@ def answer_scores(spec, examples, decoded):
         dict of float; the metrics are in percent. If questions may have no
         answer, `squad_f1` and `exact_match` are the values at the best
         thresholds of `no_answer_odds`, one threshold for each metric.
-        `null_threshold` is a threshold of `squad_f1` that no logit is near, see
-        `_between_logits`. The metrics with the
-        suffix `_at_even_odds` use the threshold 0. `squad_f1_if_answerable`
-        scores the best spans of answerable questions.
+        `null_threshold` is the best threshold for `squad_f1`, moved up half way
+        to the next logit, see `_between_logits`. The metrics with the suffix
+        `_at_even_odds` use the threshold 0. `squad_f1_if_answerable` scores the
+        best spans of answerable questions.
     """
     ids = [one.id for one in examples]
     spans = [one["n_best"][0]["text"] for one in decoded]

@@ -29,7 +29,7 @@ _BEST_FILE = "best.json"
 
 
 def is_smaller(metric, value, best):
-    """Whether a loss is below the best loss so far; False for NaN."""
+    """Whether a loss is below the best loss so far; NaN counts as highest."""
     return value < best or (math.isnan(best) and not math.isnan(value))
 
 

@@ -798,9 +798,9 @@ class FinetuningSettings(Schedule, Compute, Optimization):
             model_config: XLNetConfig or BertConfig.
 
         Returns:
-            (FinetuningSettings with a learning rate, list of str). The list has
-            a line about the rate if a small model gets its default rate.
-            Otherwise the list is empty.
+            (FinetuningSettings with a learning rate, list of str). If a small
+            model gets its default rate, the list has one line, which gives the
+            rate. Otherwise the list is empty.
         """
         if self.learning_rate is not None:
             return self, []

@@ -22,7 +22,8 @@ class Stop:
     Python handles a signal only when TensorFlow returns, after a whole loop of
     steps. For this reason a thread receives the signal and immediately sets a
     variable. The loop checks this variable after each step. A second signal
-    interrupts the run immediately.
+    raises KeyboardInterrupt when TensorFlow returns, so the run ends without a
+    checkpoint.
 
     Several workers write a checkpoint together. So a request to one worker
     stops all workers at the same step. They stop after a loop of steps, or
@@ -42,7 +43,6 @@ class Stop:
         self._strategy = strategy
         self._received = None  # number of the first signal
         self._is_announced = self._is_handled = False
-        self._handlers = {}
         self._timer = None
         if seconds is not None:
             self._timer = threading.Timer(max(0, seconds), self._end_of_time)
@@ -56,9 +56,8 @@ class Stop:
         with contextlib.ExitStack() as stack:
             try:
                 for number in _SIGNALS:
-                    handler = signal.signal(number, self._handle)
-                    self._handlers[number] = handler
-                stack.callback(self._restore_handlers)
+                    before = signal.signal(number, self._handle)
+                    stack.callback(signal.signal, number, before)
                 self._watch(stack)
                 earlier = command_line.take_signal()
                 if earlier is not None:
@@ -75,10 +74,6 @@ class Stop:
 
     def __exit__(self, *exception):
         self._stack.close()
-
-    def _restore_handlers(self):
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
 
     def _watch(self, stack):
         """Start the thread that receives signals and calls `_note`."""
@@ -115,8 +110,8 @@ class Stop:
         unit = b"step" if self.flag is not None else b"loop"
         os.write(
             2,
-            b"stopping after this %s, with a checkpoint; once more to stop at "
-            b"once\n" % unit,
+            b"stopping after this %s, with a checkpoint; once more to stop "
+            b"without one\n" % unit,
         )
         if self.flag is not None:
             self.flag.assign(True)
@@ -129,11 +124,10 @@ class Stop:
         self._received = self._received or number
 
     def _end_of_time(self):
+        # The time limit is no signal: a scheduler that also sends SIGTERM would
+        # otherwise cost the run its checkpoint.
         os.write(2, b"the time limit is near\n")
-        if self._handlers:
-            os.kill(os.getpid(), signal.SIGTERM)
-        else:
-            self._note(signal.SIGTERM)
+        self._note(signal.SIGTERM)
 
     def is_requested(self):
         """Whether a stop was requested at any worker.

@@ -49,11 +49,11 @@ def inner_layers(layer):
 def set_trainable(layer, trainable):
     """Set `trainable` of a layer and of all its inner layers.
 
-    On TensorFlow, Keras skips an assignment that does not change a layer's
-    `trainable`, and then leaves the inner layers unchanged. So each layer is
-    first set to the opposite value. Inner layers may differ from their outer
-    layer, because the constructor argument `trainable` does not affect layers
-    made later.
+    Inner layers may differ from their outer layer, because the constructor
+    argument `trainable` does not affect layers made later. On TensorFlow, Keras
+    skips an assignment that does not change a layer's `trainable`, and then
+    leaves the inner layers unchanged. So each layer is first set to the
+    opposite value.
     """
     for part in (layer, *layers_by_path(layer).values()):
         part.trainable = not trainable

@@ -66,7 +66,7 @@ def layer_state(model):
 
 
 def _trainable_weights(prefix, layer):
-    """Map paths to `trainable`, for weights that differ from the layer."""
+    """Map weight paths to `trainable` where it differs from the layer's."""
     is_adapted = getattr(layer, "lora_enabled", False)
     return {
         prefix + weight.name: weight.trainable

@@ -213,8 +213,9 @@ class Preset(_Model):
     ) -> None:
         """Write the weights to a `.weights.h5` file, in Keras' format.
 
-        On a local disk, a failed write leaves the earlier file unchanged. The
-        new file is first made in memory.
+        On a local disk, a failed write leaves the earlier file unchanged,
+        because the new file is first made in memory. This does not hold with
+        `max_shard_size`.
 
         Args:
             filepath, overwrite, max_shard_size: see

@@ -80,6 +80,9 @@ def test_the_time_limit_stops_as_a_signal_does():
         stop._timer.join()
         assert stop.is_requested()
         assert stop.exit_status == 143
+        # A scheduler's signal at its own limit leaves time for the checkpoint.
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert bool(stop.flag)
     ended = []
 
     def elsewhere():  # where no signals are handled

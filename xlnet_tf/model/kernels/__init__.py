@@ -69,8 +69,8 @@ def heads_at_a_time(name, query_shape, num_tokens, num_keys, dtype):
         dtype: str, type of the query.
 
     Returns:
-        int, 0 for `fused`, which stores no scores [Q, K]. None if the scores of
-        all heads of all examples are in memory at once.
+        int, 0 if the `fused` kernel runs, which stores no scores [Q, K]. None
+        if the scores of all heads of all examples are in memory at once.
     """
     kernel = find_kernel(name)
     if kernel is plain.attend:

@@ -20,7 +20,8 @@ def relative_shift(scores, num_keys):
     """Re-index scores of S consecutive tokens from distance to key.
 
     Token t is at position M + t of the keys. Its score for key k is thus the
-    score for the distance M + t - k, in column T - t + k. In a block of S
+    score for the distance M + t - k. With all T tokens, column i has the
+    distance K - i, so this score is in column T - t + k. In a block of S
     tokens, the score of the block's token s for key k is in column S - s + k.
     For S = 2 and K = 3, with dots for distances without a key:
 

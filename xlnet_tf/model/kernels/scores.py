@@ -70,7 +70,10 @@ def score_dtype(dtype):
 
 
 def segment_difference(inputs):
-    """Subtract the same segment's score from the score of another segment.
+    """Subtract the two segment scores of each row.
+
+    A row has one score for keys in another segment, and one for keys in its own
+    segment. The result is the first score minus the second.
 
     Args:
         inputs: AttentionInputs.

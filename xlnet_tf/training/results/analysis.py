@@ -108,8 +108,8 @@ def ranked(is_positive, probability):
         dict of `roc_auc`, `average_precision`, `best_threshold` and `best_f1`.
         `best_f1` is the highest F1. It is reached if examples with a
         probability of at least `best_threshold` count as positive. This
-        threshold is half way between two probabilities, so that rounding
-        changes no prediction.
+        threshold is half way to the next lower probability, or to 0. So
+        rounding does not change the predictions.
     """
     from sklearn.metrics import average_precision_score
     from sklearn.metrics import precision_recall_curve

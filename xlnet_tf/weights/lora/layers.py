@@ -285,8 +285,9 @@ def _sum_rows(tensor):
     """Sum [..., rows, W] to [W].
 
     For bfloat16 with TensorFlow, a matrix product with ones replaces the sum.
-    XLA would compile the sum, and compute `tensor` a second time for it. XLA
-    does not compile matrix products there (`model/fusion.py`).
+    XLA would compile the sum, and compute `tensor` a second time for it. In
+    functions made by `without_products` (`model/fusion.py`), XLA compiles no
+    matrix products.
 
     If W and the number of rows are large, the rows are summed before the other
     axes. XLA on a CPU takes five times as long for one sum over two axes. XLA

@@ -317,9 +317,8 @@ def _attended(sizes):
         position_query: [N, J, B, S, H], the scaled sum of the query and the
             position bias.
         distances: [N, J, W, H] or [B, N, J, W, H], the projected distances.
-        starts: int32 [B or 1, Q], the address of each row's score for key 0.
-            Address 0 is the first of the S * W scores by distance of the
-            row's block.
+        starts: int32 [B or 1, Q], the address of each row's score for key 0
+            among the S * W scores by distance of the row's block.
         visible, other: uint32 [B or 1, K / 32, Q], a bit for each key.
         hashes: uint32 [B or 1, N or 1, Q], hashes of the dropout mask's rows.
 

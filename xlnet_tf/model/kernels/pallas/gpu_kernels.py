@@ -224,7 +224,7 @@ def key_gradients_kernel(*references, sizes):
 
 
 def _clear(score_gradient, starts, first_key, begin, sizes):
-    """Zero score gradients at unused distances and in tiles before `begin`.
+    """Set score gradients to 0: unused distances, and tiles before `begin`.
 
     The rows of the tiles before `begin` cannot attend to the program's keys.
     """
@@ -334,7 +334,7 @@ def _product(left, right):
 
 
 def _addresses(starts, first_key, sizes):
-    """Compute the addresses of a tile's scores by distance, int32 [X, Y]."""
+    """Compute a tile's addresses in the scores by distance, int32 [X, Y]."""
     keys = first_key + jnp.arange(sizes.tile_keys, dtype=jnp.int32)
     return starts[:, None] + keys[None, :]
 

@@ -490,7 +490,7 @@ def _to_distances(by_key, block, shifts_ref, sizes):
 
 
 def _shift_of_rows(block, shifts_ref, sizes):
-    """Return the rows' shifts, int32 [rows, 128], and an int above all shifts.
+    """Return the rows' shifts, int32 [rows, 128], and their exclusive limit.
 
     All lanes of a row hold the same shift.
     """
