@@ -25,6 +25,8 @@ from saved_models.client.rows import read_lines_or_table
 # Allowed difference of numbers by precision. The difference is relative to the
 # output's largest number, but at least to 1.
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.1, "int8": 0.1}
+# From a model's dtype to the precision with its tolerance, if they differ.
+_PRECISIONS = {"float16": "bfloat16", "float64": "float32"}
 # Allowed share of different answers in float32, because rounding decides
 # between equal scores.
 _TIES = 0.01
@@ -133,10 +135,10 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
     Floats may differ by a tolerance. The tolerance is the value in `TOLERANCES`
     for the precision of the export, times the largest magnitude of the output
     (at least 1). If the export keeps the model's dtype, this dtype is the
-    precision; float16 counts as bfloat16. All other values, such as texts, are
-    compared for equality. In float32, at most 1 % of these values in an output
-    may differ, because rounding decides between equal scores. In lower
-    precisions, all their differences are counted but allowed.
+    precision; float16 counts as bfloat16, and float64 as float32. All other
+    values, such as texts, are compared for equality. In float32, at most 1 % of
+    these values in an output may differ, because rounding decides between equal
+    scores. In lower precisions, all their differences are counted but allowed.
 
     Args:
         model: the model. The function sets the export's preprocessor and
@@ -169,7 +171,7 @@ def check(model, tokenizer, settings, export, task, examples, progress=False):
     precision = settings.precision
     if precision == "float32":  # the model's own dtype
         dtype = getattr(model, "backbone", model).compute_dtype
-        precision = "bfloat16" if dtype == "float16" else dtype
+        precision = _PRECISIONS.get(dtype, dtype)
     differences = {}
     for name in dict.fromkeys(name for x in expected for name in x):
         pairs = [

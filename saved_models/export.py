@@ -163,6 +163,7 @@ def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
         request = {
             "model": type(model).__name__,
             "preset": preset,
+            "dtype": getattr(model, "backbone", model).dtype_policy.name,
             "directory": str(place),
             "overwrite": overwrite,
             "source": source and str(source),
@@ -202,15 +203,17 @@ def export_preset(request):
 
     Args:
         request: dict of `preset` (the directory of the model), `model` (the
-            name of the model's class), and the arguments of `export_model`:
-            `directory`, `overwrite`, `source` and `settings` (a dict).
+            name of the model's class), `dtype` (the name of its dtype policy),
+            and the arguments of `export_model`: `directory`, `overwrite`,
+            `source` and `settings` (a dict).
     """
     from xlnet_tf.loading import MODELS
     from xlnet_tf.loading import load_tokenizer
 
+    cls, preset = MODELS[request["model"]], request["preset"]
     export_model(
-        MODELS[request["model"]].from_preset(request["preset"]),
-        load_tokenizer(request["preset"]),
+        cls.from_preset(preset, dtype=request["dtype"]),
+        load_tokenizer(preset),
         request["directory"],
         overwrite=request["overwrite"],
         source=request["source"],
@@ -391,9 +394,11 @@ def main(argv=None):
     directory = versions.next_version(arguments.output)
     versions.check(directory, arguments.overwrite)
     if check_backend("export") != "tensorflow":
+        # This process becomes the other one, so that signals reach it.
         given = sys.argv[1:] if argv is None else argv
         command = [sys.executable, "-m", "saved_models.export", *given]
-        return subprocess.call(command, env=_on_tensorflow())
+        sys.stdout.flush()
+        os.execve(sys.executable, command, _on_tensorflow())
     model, stored = load_model(arguments.model)
     tokenizer = stored.tokenizer_for(
         model, arguments.tokenizer, arguments.lowercase or None

@@ -306,33 +306,35 @@ def request_arrays(inputs, signatures, signature):
             f"Received: {', '.join(sorted(inputs))}."
         )
     return {
-        name: _array(name, inputs[name], dtype, len(sizes))
+        name: input_array(name, inputs[name], dtype, len(sizes))
         for name, (dtype, sizes) in takes.items()
     }
 
 
-def described(dtype, rank):
-    """Describe the type of an input in words, such as "a list of texts".
-
-    Args:
-        dtype: NumPy dtype.
-        rank: int, number of the input's axes.
-
-    Returns:
-        str.
-    """
+def _described(dtype, rank):
+    """Describe the type of an input in words, such as "a list of texts"."""
     one, several = _NAMES[dtype.kind]
     return f"a list of {'lists of ' * (rank - 1)}{several}" if rank else one
 
 
-def _array(name, value, dtype, rank):
-    """Convert an input to an array of the given dtype; strings become bytes.
+def input_array(name, value, dtype, rank):
+    """Convert an input to an array.
+
+    Args:
+        name: str, name of the input, for messages.
+        value: array, nested list or single value. Texts are str or bytes.
+        dtype: NumPy dtype of the array; object for texts, which become bytes.
+        rank: int, number of the array's axes.
+
+    Returns:
+        NumPy array.
 
     Raises:
         ValueError: if the rank of the value is not `rank`, nested lists differ
-            in length, or the dtype cannot represent a value.
+            in length, or a value is no text of Unicode characters, is not
+            finite, or is outside the range of the dtype.
     """
-    expected = f"`{name}` must be {described(dtype, rank)}"
+    expected = f"`{name}` must be {_described(dtype, rank)}"
     try:
         given = np.asarray(value, object if dtype.kind == "O" else None)
         if given.dtype.kind not in "biuf":
@@ -351,14 +353,19 @@ def _array(name, value, dtype, rank):
 
 def _texts(given, dtype):
     """Convert texts to bytes; return the array and values of other types."""
-    flat = [
-        text.encode() if isinstance(text, str) else text
-        for text in given.reshape(-1).tolist()
-    ]
+    flat = [_encoded(text) for text in given.reshape(-1).tolist()]
     array = np.empty(len(flat), dtype)
     array[:] = flat
     wrong = [text for text in flat if not isinstance(text, bytes)]
     return array.reshape(given.shape), wrong
+
+
+def _encoded(text):
+    """Encode a str; return all other values and lone surrogates unchanged."""
+    try:
+        return text.encode() if isinstance(text, str) else text
+    except UnicodeEncodeError:
+        return text
 
 
 def _numbers(given, dtype):
@@ -379,7 +386,7 @@ def _numbers(given, dtype):
     with np.errstate(invalid="ignore", over="ignore"):
         array = given.astype(dtype)
     if dtype.kind == "f":
-        is_wrong = ~np.isfinite(array) & np.isfinite(given)
+        is_wrong = ~np.isfinite(array)
     else:
         is_wrong = array != given
     return array, given[is_wrong].tolist()

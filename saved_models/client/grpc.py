@@ -14,7 +14,10 @@ _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     # Only `Client` retries, because it has the time limit.
     ("grpc.enable_retries", 0),
+    # While a channel waits to connect again, it fails each request at once. So
+    # this wait stays below the longest wait of `Client`.
     ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
 )
 
 

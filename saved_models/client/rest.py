@@ -262,9 +262,9 @@ def _specs(tensors):
 
 
 def _to_json(value):
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list):
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value.tolist()
+    if isinstance(value, (list, np.ndarray)):
         return [_to_json(item) for item in value]
     if isinstance(value, bytes):
         try:

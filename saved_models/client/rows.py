@@ -6,21 +6,19 @@ text, a list of texts, or numbers.
 
 import codecs
 import itertools
-import json
 import re
 
 import numpy as np
 
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import parse_json
+from data_pipeline.base.limits import shown
 from data_pipeline.tasks import reading
 from data_pipeline.tasks.archives import is_archive
 from data_pipeline.tasks.table import is_table
-from saved_models.client.client import described
+from saved_models.client.client import input_array
 from saved_models.client.client import inputs_of
 from saved_models.client.errors import InvalidRequest
-
-_MOST_SHOWN = 60  # maximum characters of a value in a message
 
 
 def read_lines_or_table(file, columns=None):
@@ -111,7 +109,7 @@ def read_json_lines(file):
         if not isinstance(rows[-1], dict):
             raise ValueError(
                 f"{places[-1]}: a line must be an object, "
-                f'{{"name": value, ...}}. Received: {_shown(rows[-1])}.'
+                f'{{"name": value, ...}}. Received: {shown(rows[-1])}.'
             )
     return rows, places
 
@@ -142,7 +140,8 @@ def check_rows(rows, places, signatures, signature):
         try:
             _check_names(row, takes, signatures, signature)
             for name, (dtype, sizes) in takes.items():
-                _check_value(name, row[name], dtype, sizes[1:])
+                array = input_array(name, row[name], dtype, len(sizes) - 1)
+                _check_sizes(name, array.shape, sizes[1:])
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from error
 
@@ -162,18 +161,7 @@ def _check_names(row, takes, signatures, signature):
     )
 
 
-def _check_value(name, value, dtype, sizes):
-    expected = described(dtype, len(sizes))
-    try:
-        shape = _shape(value, dtype)
-    except ValueError as error:
-        raise ValueError(
-            f"`{name}` must be {expected}; {error}. Received: {_shown(value)}."
-        ) from error
-    if len(shape) != len(sizes):
-        raise ValueError(
-            f"`{name}` must be {expected}. Received: {_shown(value)}."
-        )
+def _check_sizes(name, shape, sizes):
     if any(
         fixed not in (-1, size)
         for size, fixed in zip(shape, sizes, strict=True)
@@ -182,45 +170,6 @@ def _check_value(name, value, dtype, sizes):
             f"`{name}` must have the sizes {list(sizes)}, -1 where any. "
             f"Received: {list(shape)}."
         )
-
-
-def _shape(value, dtype):
-    """Find the sizes of nested lists; raise ValueError for an unfit value."""
-    if not isinstance(value, list):
-        if not _fits(value, dtype):
-            raise ValueError(f"{_shown(value)} is not {described(dtype, 0)}")
-        return ()
-    shapes = {_shape(item, dtype) for item in value}
-    if len(shapes) > 1:
-        raise ValueError("its lists differ in length")
-    return (len(value), *(shapes.pop() if shapes else ()))
-
-
-def _fits(value, dtype):
-    if dtype.kind == "O":
-        return isinstance(value, str) and _is_utf8(value)
-    if dtype.kind == "b" or isinstance(value, bool):
-        return dtype.kind == "b" and isinstance(value, bool)
-    if dtype.kind == "f":
-        # The comparison is also False for NaN.
-        largest = float(np.finfo(dtype).max)
-        return isinstance(value, (int, float)) and abs(value) <= largest
-    limits = np.iinfo(dtype)
-    return isinstance(value, int) and limits.min <= value <= limits.max
-
-
-def _is_utf8(text):
-    """Whether UTF-8 can encode a text; False for a lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _shown(value):
-    text = json.dumps(value)
-    return text[:_MOST_SHOWN] + "..." * (len(text) > _MOST_SHOWN)
 
 
 def ask_rows(export, rows, signature, batch_size=32, places=None):

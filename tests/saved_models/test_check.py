@@ -173,15 +173,18 @@ def test_answers_of_narrow_precisions_are_counted(tmp_path):
     assert not lacking["scores"][1]
 
 
-def test_a_model_of_narrow_precision_has_its_tolerance():
+@pytest.mark.parametrize(
+    ("dtype", "precision"), [("bfloat16", "bfloat16"), ("float64", "float32")]
+)
+def test_a_model_of_another_dtype_has_its_tolerance(dtype, precision):
     backbone = xlnet_tf.XLNetBackbone(
-        tiny_config(vocabulary_size=PIECES, num_layers=1), dtype="bfloat16"
+        tiny_config(vocabulary_size=PIECES, num_layers=1), dtype=dtype
     )
     found = checked(backbone, None, TEXTS)
     text, is_close = found["embeddings"]
     assert is_close
     allowed = float(text.split()[-2])
-    assert TOLERANCES["bfloat16"] <= allowed < 100 * TOLERANCES["bfloat16"]
+    assert TOLERANCES[precision] <= allowed < 100 * TOLERANCES[precision]
 
 
 def test_long_texts_in_windows(tmp_path):

@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_text
 
 import saved_models
+import xlnet_tf
 from data_pipeline.base.checksums import add_checksums
 from data_pipeline.base.checksums import verify_checksums
 from data_pipeline.base.files import copy_tree
@@ -431,12 +432,17 @@ def test_another_backend_exports_by_a_process_of_tensorflow(
     tmp_path, monkeypatch, without_graphs
 ):
     """Which gets the model and all settings, and whose error is told."""
-    started = []
+    started, models = [], []
+
+    def write(model, *others, **settings):
+        models.append(model)
+        return export_model(model, *others, **settings)
 
     def run(command, env, input, **others):
         started.append(env["KERAS_BACKEND"])
         with monkeypatch.context() as patch:
             patch.setattr("keras.backend.backend", lambda: "tensorflow")
+            patch.setattr(export, "export_model", write)
             export.export_preset(json.loads(input))
         return subprocess.CompletedProcess(command, 0, stderr="")
 
@@ -444,10 +450,13 @@ def test_another_backend_exports_by_a_process_of_tensorflow(
     monkeypatch.setattr(subprocess, "run", run)
     place = tmp_path / "tiny" / "1"
     settings = {"num_candidates": 6, "sequence_length": 16}
-    model, tokenizer = shared_model(), tiny_tokenizer()
+    config, tokenizer = shared_model().config, tiny_tokenizer()
+    backbone = xlnet_tf.XLNetBackbone(config, dtype="mixed_bfloat16")
+    model = xlnet_tf.XLNetPretrainer(backbone)
     assert export_model(model, tokenizer, place, **settings) == place
     card = json.loads((place / "assets.extra/model_card.json").read_text())
     assert card["model"] == "XLNetPretrainer"
+    assert models[0].backbone.dtype_policy.name == "mixed_bfloat16"
     assert settings.items() <= card["export"].items()
     assert started == ["tensorflow"]
 

@@ -230,4 +230,4 @@ def _resume(identity, path):
 
 
 def _best(path):
-    return loop.Best(path, 100, None, None, True)
+    return loop.Best(path, 100, None, True)

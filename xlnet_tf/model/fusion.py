@@ -8,16 +8,14 @@ products of bfloat16.
 import contextvars
 
 # Operations that XLA does not compile. These are matrix products, and
-# operations that read or write variables, call functions or copy no data, for
-# which XLA would only wait. XLA would also compute the padded scores of the
-# relative shift's gradient element by element, with divisions of indices.
+# operations that read variables, call functions or copy no data, for which XLA
+# would only wait. XLA would also compute the padded scores of the relative
+# shift's gradient element by element, with divisions of indices.
 _LEFT_OUT = frozenset(
     "BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum MatMul "
-    "AssignAddVariableOp AssignSubVariableOp AssignVariableOp Const "
-    "Identity If NoOp Pad PadV2 PartitionedCall Placeholder ReadVariableOp "
-    "ResourceApplyAdam ResourceGather ResourceScatterAdd "
-    "StatefulPartitionedCall StatelessIf StatelessWhile VarHandleOp "
-    "While".split()
+    "Const Identity If NoOp Pad PadV2 PartitionedCall Placeholder "
+    "ReadVariableOp ResourceGather StatefulPartitionedCall StatelessIf "
+    "StatelessWhile VarHandleOp While".split()
 )
 _IS_ON = contextvars.ContextVar("is_on", default=False)
 

@@ -24,7 +24,6 @@ from data_pipeline.tasks.examples import digest_of_examples
 from data_pipeline.tokenization.hugging_face import read_tokenizer
 from xlnet_tf.preprocessing.preprocessor import check_positions
 from xlnet_tf.tasks import task_kind
-from xlnet_tf.tasks.metrics import is_better
 from xlnet_tf.training import loop
 from xlnet_tf.training.backends import with_precision
 from xlnet_tf.training.checkpoints import CHECKPOINTS
@@ -410,7 +409,6 @@ def training_of(run, task, model, optimizer, held_out):
         advice="start again",
         save_best=save_best,
         evaluate=lambda must_stop: held_out().evaluate(must_stop),
-        is_better=is_better,
         patience=patience and patience * settings.evaluation_interval,
     )
 

@@ -8,7 +8,6 @@ loop.
 
 import dataclasses
 import enum
-import math
 import time
 from collections.abc import Callable
 
@@ -17,6 +16,7 @@ from data_pipeline.base.checksums import write_listed
 from data_pipeline.base.command_line import print_notes
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import read_json_object
+from xlnet_tf.tasks.metrics import is_better
 from xlnet_tf.training.devices import holds_anywhere
 from xlnet_tf.training.devices import make_step_counter
 from xlnet_tf.training.log import MetricsLog
@@ -26,11 +26,6 @@ from xlnet_tf.training.stopping import Stop
 from xlnet_tf.training.stopping import time_left
 
 _BEST_FILE = "best.json"
-
-
-def is_smaller(metric, value, best):
-    """Whether a loss is below the best loss so far; NaN counts as highest."""
-    return value < best or (math.isnan(best) and not math.isnan(value))
 
 
 class Run:
@@ -85,8 +80,6 @@ class Training:
             returns True, the evaluation stops and `evaluate` returns None.
             Otherwise `evaluate` returns the metrics, dict of str to float. The
             first metric selects the best weights.
-        is_better: function of (metric, value, best value) that returns a bool.
-            Default: `is_smaller`.
         patience: int, or None (default) to train to the last step. The run ends
             when the best evaluation was this number of steps ago.
     """
@@ -98,7 +91,6 @@ class Training:
     advice: str
     save_best: Callable
     evaluate: Callable | None = None
-    is_better: Callable = is_smaller
     patience: int | None = None
 
 
@@ -249,7 +241,6 @@ class Evaluations:
         self._best = Best(
             run.output,
             run.steps_made(),
-            training.is_better,
             training.save_best,
             run.is_chief,
         )
@@ -310,7 +301,6 @@ class Best:
     Args:
         directory: path of the run.
         step: int, number of steps so far.
-        is_better: function of (metric, value, best value) that returns a bool.
         save: function without arguments that saves the weights.
         is_chief: bool, whether this process writes the file.
 
@@ -322,9 +312,8 @@ class Best:
         ValueError: if the file is damaged.
     """
 
-    def __init__(self, directory, step, is_better, save, is_chief):
+    def __init__(self, directory, step, save, is_chief):
         self._directory = directory
-        self._is_better = is_better
         self._save = save
         self._is_chief = is_chief
         best = read_best(directory)
@@ -346,7 +335,7 @@ class Best:
         """
         metric, value = next(iter(metrics.items()))
         value, best = float(value), self.value
-        if best and not self._is_better(metric, value, best["value"]):
+        if best and not is_better(metric, value, best["value"]):
             return
         self.value = {"metric": metric, "value": value, "step": step}
         # The weights are saved before `best.json` is written. If the run is

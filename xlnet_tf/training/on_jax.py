@@ -499,11 +499,8 @@ class Steps:
         own = devices.own_copies
         assign(self._model.trainable_variables, own(weights))
         assign(self._optimizer.variables, devices.own_moments(moments))
-        norms = [x.gradient_norm for x in results]
-        norms = [x for x in norms if math.isfinite(x)]
         return LoopReport(
-            means={k: v / max(weight, 1e-6) for k, v in sums.items()},
-            gradient_norm=sum(norms) / max(len(norms), 1),
+            means=_means(sums, weight),
             learning_rate=float(self._optimizer.learning_rate),
             results=results,
             skipped_in_a_row=self._skipped_in_a_row,
@@ -553,7 +550,12 @@ class MeanLoss:
             weight += float(of_batch)
             if must_stop():
                 return None
-        return {k: v / max(weight, 1e-6) for k, v in sums.items()}
+        return _means(sums, weight)
+
+
+def _means(sums, weight):
+    """Divide sums by their weight; NaN for the weight 0."""
+    return {k: v / weight if weight else math.nan for k, v in sums.items()}
 
 
 def _with_memory(features, memory, devices):

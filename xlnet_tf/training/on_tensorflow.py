@@ -240,8 +240,6 @@ class Steps:
         self._loss_scale = getattr(optimizer, "loss_scale", None)
         self._most_skipped = most_skipped(settings)
         self._means = Means(loss.metrics, strategy)
-        with strategy.scope():
-            self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
         # The loop runs without Python and records its steps on the host.
         with tf.device("CPU:0"):
             # [steps, 2], the loss and the gradient norm of each step.
@@ -267,12 +265,10 @@ class Steps:
             self._iterator = iter(self._dataset)
         begun, first = time.monotonic(), int(self._step.numpy()) + 1
         self._means.reset()
-        self._gradient_norm.reset_state()
         self._results.assign(tf.zeros([0, 2]))
         self._loop(self._iterator, tf.constant(count), stop)
         return LoopReport(
             means=self._means.result(),
-            gradient_norm=float(self._gradient_norm.result()),
             learning_rate=float(self._optimizer.learning_rate),
             results=[
                 StepResult(step, float(loss), float(norm))
@@ -340,9 +336,6 @@ class Steps:
 
         sums = tf.nest.map_structure(if_finite, sums)
         self._means.update(sums, if_finite(weight))
-        self._gradient_norm.update_state(
-            if_finite(norm), tf.cast(is_finite, tf.float32)
-        )
         return loss / tf.maximum(total, 1e-6), norm
 
     def _replica_seed(self):

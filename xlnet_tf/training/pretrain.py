@@ -132,7 +132,10 @@ def pretrain(settings, backend, export=None, begun=None):
         # Results
         if status == 0 and run.is_chief:
             write_model(run, data, model)
-            save(run, data, model, "preset", export)
+            save(
+                *(run, data, model, "preset"),
+                None if is_best_exported(run) else export,
+            )
             tell_results(run, data, model)
         return status
 
@@ -562,17 +565,25 @@ def save(run, data, model, name, export=None):
         data: Data.
         model: XLNetPretrainer.
         name: str, name of the preset.
-        export: see `pretrain`.
+        export: see `pretrain`. None (default) for no SavedModel.
     """
     if not run.is_chief:
         return
     model.save_to_preset(run.output / name, tokenizer=data.tokenizer)
-    if run.settings.export:
+    if run.settings.export and export:
         exports, step = as_path(run.settings.export), run.steps_made()
         noted = run.output / EXPORTS_FILE
         note_export(exports, step, noted)
         export(model, data.tokenizer, exports / str(step), data.sequence_length)
         keep_newest(exports, step, run.settings.exports_to_keep, noted)
+
+
+def is_best_exported(run):
+    """Whether the evaluation of the current step already made its export."""
+    best, step = loop.read_best(run.output), run.steps_made()
+    if not run.settings.export or best is None or best["step"] != step:
+        return False
+    return (as_path(run.settings.export) / str(step)).is_dir()
 
 
 def tell_results(run, data, model):

@@ -61,8 +61,6 @@ class LoopReport(typing.NamedTuple):
 
     Attributes:
         means: dict of str to float, means of the metrics over the finite steps.
-        gradient_norm: float, mean norm of the gradients before clipping, over
-            the finite steps.
         learning_rate: float, learning rate of the next step.
         results: list of StepResult, one for each step.
         skipped_in_a_row: int, number of consecutive skipped steps up to the end
@@ -71,7 +69,6 @@ class LoopReport(typing.NamedTuple):
     """
 
     means: dict[str, float]
-    gradient_norm: float
     learning_rate: float
     results: list[StepResult]
     skipped_in_a_row: int
@@ -80,15 +77,17 @@ class LoopReport(typing.NamedTuple):
     def scalars(self):
         """Return the figures of the loop, dict of str to float.
 
-        If at least one step was finite, the figures include `largest_loss` and
-        `largest_loss_step`. If no step was finite, the means and
-        `gradient_norm` are NaN. If a step was skipped, the figures include
+        `gradient_norm` is the mean norm of the gradients before clipping, over
+        the finite steps. If at least one step was finite, the figures include
+        `largest_loss` and `largest_loss_step`. If no step was finite, the means
+        and `gradient_norm` are NaN. If a step was skipped, the figures include
         `skipped_steps`.
         """
         finite = [x for x in self.results if x.is_finite]
+        norms = [x.gradient_norm for x in finite]
         scalars = {
             **self.means,
-            "gradient_norm": self.gradient_norm,
+            "gradient_norm": sum(norms) / max(len(norms), 1),
             "learning_rate": self.learning_rate,
         }
         if finite:

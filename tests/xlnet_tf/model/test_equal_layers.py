@@ -36,8 +36,20 @@ def adapters():
     return backbone
 
 
+def another_dropout():
+    backbone = backbone_of(num_layers=3)
+    backbone.blocks[0].attention.dropout = 0.5
+    return backbone
+
+
 @pytest.mark.parametrize(
-    ("make", "calls"), [(equal_layers, 2), (frozen_weight, 1), (adapters, 2)]
+    ("make", "calls"),
+    [
+        (equal_layers, 2),
+        (frozen_weight, 1),
+        (another_dropout, 1),
+        (adapters, 2),
+    ],
 )
 def test_the_same_outputs_and_gradients(make, calls):
     """The last layer is no call of a function."""
@@ -71,6 +83,10 @@ def test_xla_gets_no_product_of_a_gradient():
     assert not marked & PRODUCTS
     # Softmax and GELU.
     assert marked >= {"Exp", "Tanh", "Mul", "Sum"}
+    backward = [x for x in functions if "__backward" in x.signature.name]
+    nodes = [node for one in backward for node in one.node_def]
+    marked = {node.op for node in nodes if node.attr["_XlaCompile"].b}
+    assert marked >= {"RsqrtGrad", "Tanh", "Mul", "Sum"}
 
 
 def compiled(backbone):

@@ -148,6 +148,7 @@ def test_better():
         assert is_better(name, 0.5, math.nan)
         assert not is_better(name, math.nan, 0.5)
         assert not is_better(name, math.nan, None)
+        assert not is_better(name, math.nan, math.nan)
 
 
 def test_probabilities_of_large_logits():

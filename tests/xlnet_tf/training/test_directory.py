@@ -362,15 +362,3 @@ def test_errors_of_the_machine_say_what_to_do(tmp_path):
         with pytest.raises(expected, match=message):
             with opened(tmp_path, True, "--batch-size"):
                 raise error
-
-
-def test_nan_is_worse_than_any_loss(tmp_path):
-    nan = float("nan")
-    for value, best, expected in (
-        (1.0, 2.0, True),
-        (2.0, 1.0, False),
-        (1.0, nan, True),
-        (nan, 1.0, False),
-        (nan, nan, False),
-    ):
-        assert loop.is_smaller("loss", value, best) == expected

@@ -59,7 +59,7 @@ class Recorded:
         self.run.step.assign_add(count)
         step = self.run.steps_made()
         return LoopReport(
-            *({"loss": 1.0}, 0.0, 0.0, [StepResult(step, 1.0, 0.0)], 0, 1.0)
+            *({"loss": 1.0}, 0.0, [StepResult(step, 1.0, 0.0)], 0, 1.0)
         )
 
     def evaluate(self, must_stop):
@@ -153,6 +153,14 @@ def test_how_a_loop_ends(tmp_path, capsys):
         assert capsys.readouterr().err == said
 
 
+def test_a_stop_after_the_last_step(tmp_path):
+    """The command that is given again writes the results."""
+    recorded = Recorded(tmp_path)
+    recorded.stop_after = 4  # it comes with the last loop
+    assert recorded.train() == 143
+    assert recorded.calls[-2:] == [("loop", 7), ("save", 7)]
+
+
 def test_an_error_saves_nothing(tmp_path):
     recorded = Recorded(tmp_path)
     recorded.make = lambda *_: (_ for _ in ()).throw(RuntimeError("broken"))
@@ -180,9 +188,7 @@ def test_patience(tmp_path):
 
 
 def best_at(directory, step, saved):
-    return loop.Best(
-        directory, step, loop.is_smaller, lambda: saved.append(True), True
-    )
+    return loop.Best(directory, step, lambda: saved.append(True), True)
 
 
 def test_the_best_of_steps_that_were_lost_does_not_count(tmp_path):
@@ -215,7 +221,7 @@ def test_a_failed_save_is_not_the_best(tmp_path):
     def fail():
         raise OSError("disk full")
 
-    best = loop.Best(tmp_path, 2, None, fail, True)
+    best = loop.Best(tmp_path, 2, fail, True)
     with pytest.raises(OSError, match="disk full"):
         best.update(2, {"loss": 0.3})
     assert not (tmp_path / "best.json").exists()

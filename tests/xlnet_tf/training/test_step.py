@@ -17,6 +17,8 @@ from tests.support.training_fixtures import tiny_config
 from xlnet_tf.training import pretrain
 from xlnet_tf.training.on_tensorflow import Means
 from xlnet_tf.training.on_tensorflow import Steps
+from xlnet_tf.training.step import LoopReport
+from xlnet_tf.training.step import StepResult
 from xlnet_tf.training.update import make_update
 
 pytestmark = pytest.mark.usefixtures("eager_functions")
@@ -186,6 +188,24 @@ def test_means_weigh_steps():
     means.reset()
     means.update({"loss": tf.constant(0.0)}, tf.constant(0.0))
     assert np.isnan(means.result()["loss"])
+
+
+def test_means_on_jax_weigh_steps():
+    pytest.importorskip("jax")
+    from xlnet_tf.training.on_jax import _means
+
+    assert _means({"loss": 7.0}, 4.0) == {"loss": 7 / 4}
+    assert np.isnan(_means({"loss": 0.0}, 0.0)["loss"])
+
+
+def test_the_mean_norm_is_of_finite_steps():
+    results = [StepResult(1, 2.0, 3.0), StepResult(2, np.nan, 9.0)]
+    results += [StepResult(3, 1.0, np.inf), StepResult(4, 4.0, 5.0)]
+    found = LoopReport({"loss": 3.0}, 0.1, results, 0, 1.0).scalars()
+    assert found["gradient_norm"] == 4.0
+    assert found["skipped_steps"] == 2
+    found = LoopReport({"loss": 3.0}, 0.1, results[1:3], 2, 1.0).scalars()
+    assert np.isnan(found["gradient_norm"])
 
 
 def test_the_mask_embedding_learns_only_with_targets():
