@@ -383,7 +383,11 @@ def _generation(text):
 
 
 def main(argv=None):
-    """Run the command; see the module's docstring."""
+    """Run the command; see the module's docstring.
+
+    With Keras' JAX backend, a new program with the TensorFlow backend replaces
+    this process.
+    """
     arguments = command_line.parse(_parser(), argv)
     if arguments.generation is not None:
         arguments.generation = _generation(arguments.generation)

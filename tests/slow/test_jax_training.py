@@ -26,6 +26,7 @@ from tests.support.replicas import two_replicas
 from tests.support.samples import tiny_sentences
 from tests.support.training_fixtures import one_device
 from xlnet_tf import train
+from xlnet_tf.loading import open_model
 from xlnet_tf.training import devices
 
 pytestmark = pytest.mark.skipif(
@@ -208,7 +209,7 @@ def test_presets_are_read_by_the_other_backend(runs):
 
 def test_an_export_of_the_run_is_as_its_model(runs, monkeypatch):
     directory, _ = runs
-    stored = xlnet_tf.loading.open_model(directory / "exported/run")
+    stored = open_model(directory / "exported/run")
     model, tokenizer = stored.load(), stored.tokenizer()
     settings = ExportSettings(sequence_length=artefacts.LENGTH)
     monkeypatch.setitem(check.TOLERANCES, "float32", 1e-5)
