@@ -68,8 +68,7 @@ def main(argv=None):
         arguments.on_bad_text,
         arguments.text_field,
     )
-    if corpus.guess:
-        command_line.print_lines(corpus.guess)
+    command_line.print_lines(*corpus.notes)
     was_complete = not arguments.overwrite and (
         (as_path(arguments.output) / MANIFEST).exists()
     )
@@ -110,7 +109,7 @@ def _take_text_options(arguments):
     planned = {name: plan[name] for name in TEXT_DEFAULTS if name in plan}
     fill_text_options(arguments, planned)
     if arguments.lowercase is None:
-        arguments.lowercase = plan.get("lowercase", False)
+        arguments.lowercase = plan.get("lowercase")
 
 
 def read_settings(arguments):

@@ -118,7 +118,7 @@ class PretrainingData:
         # absolute.
         self.directory = os.fspath(directory)
         if not is_remote(directory):
-            self.directory = os.path.abspath(directory)
+            self.directory = os.path.abspath(as_path(directory))
         self._check_directory()
         if service is not None:
             check_service(service)

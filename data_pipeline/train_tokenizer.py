@@ -151,8 +151,7 @@ def main(argv=None):
         options.text_field,
     )
     check_writable(options.output, corpus.files)
-    if corpus.guess:
-        print_lines(corpus.guess)
+    print_lines(*corpus.notes)
     tell(options, "reading the text and training on it")
 
     log = ReadLog()

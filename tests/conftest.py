@@ -266,6 +266,14 @@ def bucket(monkeypatch, tmp_path):
         return open_file(self, path, mode)
 
     monkeypatch.setattr(kind, "open", open_anew)
+    copy = kind.copy
+
+    def copy_anew(self, path, target, overwrite):
+        if tf.io.gfile.exists(target):
+            tf.io.gfile.remove(target)
+        return copy(self, path, target, overwrite)
+
+    monkeypatch.setattr(kind, "copy", copy_anew)
     monkeypatch.setitem(
         register._URI_PREFIXES_TO_CLS, "ram://", gpath.PosixGPath
     )

@@ -290,8 +290,7 @@ def read_text(options, tokenizer):
         options.text_field,
     )
     log = ReadLog()
-    if corpus.guess:
-        command_line.print_notes(corpus.guess)
+    command_line.print_notes(*corpus.notes)
     sentences, words, characters = [], 0, 0
     for document in corpus.documents(log):
         sentences.append(document.sentences())

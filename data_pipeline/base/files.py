@@ -301,9 +301,26 @@ def copy_tree(source, target):
         for file in sorted(source.iterdir()):
             copy_tree(file, target / file.name)
         return
+    if is_remote(target) and not is_remote(source):
+        _upload(source, target)
+        return
     with source.open("rb") as reader, target.open("wb") as writer:
         writer.write(b"")  # creates an empty file in a bucket too
         shutil.copyfileobj(reader, writer, _CHUNK)
+
+
+def _upload(file, target):
+    """Upload a local file to a bucket in one call.
+
+    If an exception interrupted a loop of writes, closing the remote file would
+    replace the old content by the part that was written.
+    """
+    if isinstance(target, urls.UrlPath):
+        target.upload(file)
+        return
+    from etils import epath
+
+    epath.Path(file).copy(target, overwrite=True)
 
 
 def write_bytes(file, data):
@@ -352,22 +369,22 @@ def _as_dict(pairs):
     return values
 
 
-def read_json(file):
+def read_json(file, most_bytes=MOST_JSON_BYTES):
     """Read a JSON file and return its value.
 
     Raises:
-        ValueError: the file is not JSON, or is longer than `MOST_JSON_BYTES`.
+        ValueError: the file is not JSON, or is longer than `most_bytes`.
     """
-    check_length(file, size_of(file), MOST_JSON_BYTES)
+    check_length(file, size_of(file), most_bytes)
     try:
         return parse_json(as_path(file).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not a JSON file: {error}.") from error
 
 
-def read_json_object(file):
+def read_json_object(file, most_bytes=MOST_JSON_BYTES):
     """Read a dict from a JSON file; raise ValueError for any other value."""
-    values = read_json(file)
+    values = read_json(file, most_bytes)
     if not isinstance(values, dict):
         raise ValueError(f"{file} does not hold a JSON object.")
     return values

@@ -13,6 +13,8 @@ import yaml
 
 # Nested lists take 24 times the bytes of their JSON text in memory: 0.8 GB.
 MOST_JSON_BYTES = 2**25
+# For lists that a build of records writes itself, with an entry for each file.
+MOST_LIST_BYTES = 2**30
 # Settings are short files, written by hand. Parsing a megabyte of YAML takes
 # seconds.
 MOST_SETTINGS_BYTES = 2**17

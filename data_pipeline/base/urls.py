@@ -98,7 +98,13 @@ class UrlPath:
         return not self._is_web() and self._ask("isdir")
 
     def iterdir(self):
-        for path in sorted(self._ask("ls", detail=False)):
+        try:
+            paths = self._ask("ls", detail=False)
+        except FileNotFoundError:
+            if not self._is_in_bucket():
+                raise
+            paths = []  # an object store has no empty folders
+        for path in sorted(paths):
             yield self._of(path)
 
     def glob(self, pattern):
@@ -149,12 +155,21 @@ class UrlPath:
         with self.open("wb") as file:
             file.write(data)
 
+    def upload(self, file):
+        """Replace this file by a local file.
+
+        In a bucket, the old content stays if the upload fails.
+        """
+        self.check_writable()
+        try:
+            self._system.put_file(os.fspath(file), self._path)
+        except Exception as error:  # noqa: BLE001 as above
+            raise _unwritable(self._url, error) from None
+
     def mkdir(self, **options):
-        protocol = self._system.protocol
-        names = {protocol} if isinstance(protocol, str) else set(protocol)
         # In an object store, `makedirs` would create a bucket for a misspelt
         # name.
-        if not names & _BUCKETS:
+        if not self._is_in_bucket():
             self._change("makedirs", exist_ok=True)
 
     def unlink(self, missing_ok=False):
@@ -179,6 +194,11 @@ class UrlPath:
                 f"{self._url} cannot be written: files there are read-only. "
                 "Give another path."
             )
+
+    def _is_in_bucket(self):
+        protocol = self._system.protocol
+        names = {protocol} if isinstance(protocol, str) else set(protocol)
+        return bool(names & _BUCKETS)
 
     def _is_web(self):
         return self._url.startswith(("http://", "https://"))

@@ -22,6 +22,7 @@ import typing
 import numpy as np
 
 from data_pipeline.base import files
+from data_pipeline.base.limits import MOST_LIST_BYTES
 from data_pipeline.records import held_out
 from data_pipeline.records.part import finished_part
 from data_pipeline.records.part import load_part
@@ -228,7 +229,9 @@ def _build(grouped, work):
 
 def _finished_parts(directory, corpus):
     """Load the workers' results: (list of BuiltPart, ReadLog)."""
-    counts = files.read_json_object(os.path.join(directory, _COUNTS))
+    counts = files.read_json_object(
+        os.path.join(directory, _COUNTS), MOST_LIST_BYTES
+    )
     built = [
         load_part(directory, split, number)
         for split in SPLITS

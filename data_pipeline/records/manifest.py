@@ -220,7 +220,7 @@ def _check_ends(path, shard, frame_bytes):
 
 def shard_path(directory, shard):
     """Path of a shard, str."""
-    return os.path.join(os.fspath(directory), shard.file)
+    return os.path.join(os.fspath(as_path(directory)), shard.file)
 
 
 def shard_size(path):

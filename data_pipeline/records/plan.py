@@ -11,6 +11,7 @@ import numpy as np
 import sentencepiece
 
 from data_pipeline.base import files
+from data_pipeline.base.limits import MOST_LIST_BYTES
 from data_pipeline.text.files import sizes_of
 
 PLAN = "build.json"
@@ -70,7 +71,8 @@ def read_plan(directory):
         directory: path.
     """
     try:
-        return files.read_json_object(files.as_path(directory) / PLAN)
+        file = files.as_path(directory) / PLAN
+        return files.read_json_object(file, MOST_LIST_BYTES)
     except (FileNotFoundError, ValueError):
         return None
 

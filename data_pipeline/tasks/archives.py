@@ -12,6 +12,7 @@ import tarfile
 import weakref
 import zipfile
 
+from data_pipeline.base import files
 from data_pipeline.base.files import as_path
 from data_pipeline.base.files import is_remote
 from data_pipeline.base.files import local_copy
@@ -277,16 +278,17 @@ def _members(archive):
     """Make a dict from an archive's file names to ZipInfo or TarInfo."""
     if isinstance(archive, zipfile.ZipFile):
         # Some Windows programs write backslashes in names.
-        files = {x.filename.replace("\\", "/"): x for x in archive.infolist()}
+        entries = archive.infolist()
+        members = {x.filename.replace("\\", "/"): x for x in entries}
     else:
-        files = {x.name: x for x in archive if not x.isdir()}
+        members = {x.name: x for x in archive if not x.isdir()}
     # Names may begin with "./". In a .zip, names of folders end with "/".
     named = {
-        posixpath.normpath(name): file
-        for name, file in files.items()
+        posixpath.normpath(name): member
+        for name, member in members.items()
         if not name.endswith("/")
     }
-    return {name: file for name, file in named.items() if _is_data(name)}
+    return {name: x for name, x in named.items() if _is_data(name)}
 
 
 def _is_data(name):
@@ -328,23 +330,34 @@ def parse_json(text, place, first_line=1):
         first_line: int, number of the first line of `text` in the file.
 
     Raises:
-        ValueError: the text is empty or not valid JSON. The message names the
-            line of the error.
+        ValueError: the text is empty or not valid JSON, or an object has the
+            same key twice. The message names the line of the error.
     """
     if not text.strip():
         raise ValueError(f"{place}: the file is empty.")
     try:
-        return json.loads(text)
+        return files.parse_json(text)
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{place}, row {first_line + error.lineno - 1}: broken JSON "
             f"({error.msg} at column {error.colno})."
         ) from None
-    except (ValueError, RecursionError) as error:  # deep nesting
+    except (ValueError, RecursionError) as error:  # equal keys, deep nesting
         raise ValueError(
             f"{place}, row {first_line} or below: JSON that cannot be read "
             f"({error})."
         ) from None
+
+
+def checked_list(value):
+    """Return a value after checking that it is a list.
+
+    Raises:
+        TypeError: the value is not a list.
+    """
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a list")
+    return value
 
 
 def checked_text(value):

@@ -50,7 +50,8 @@ def parse_columns(task, columns):
         dict of role to column, str.
 
     Raises:
-        ValueError: the task lacks a role, or the form is not `role=column`.
+        ValueError: the task lacks a role, a role is given twice, or the form is
+            not `role=column`.
     """
     if not columns:
         return {}
@@ -59,7 +60,16 @@ def parse_columns(task, columns):
         roles = "|".join(map(re.escape, task.columns)) or "(?!)"
         parts = re.split(rf",\s*(?=(?:{roles})\s*=)", columns)
         pairs = [part.partition("=") for part in parts]
-        columns = {role.strip(): name.strip() for role, _, name in pairs}
+        pairs = [(role.strip(), name.strip()) for role, _, name in pairs]
+        columns = dict(pairs)
+        if len(columns) < len(pairs):
+            roles = [role for role, _ in pairs]
+            role = next(x for x in roles if roles.count(x) > 1)
+            names = "+".join(name for other, name in pairs if other == role)
+            raise ValueError(
+                f"`columns` gives the role {role!r} twice. Received: {given}; "
+                f"{role}={names} joins the texts of these columns."
+            )
     for role, name in columns.items():
         if role not in task.columns or name == "":
             roles = ", ".join(task.columns) or "none, its files have no columns"

@@ -367,7 +367,7 @@ def _find(task, tree, split, columns):
 
     def existing(name, is_compressed):
         if task.reader == "pairs":
-            return pairs.find(tree, name, task, columns)
+            return pairs.find(tree, name, task, columns, is_compressed)
         if task.reader in _FOLDER_READERS:
             return name if tree.names_under(name) else None
         return find_table(tree, name, is_compressed)
@@ -530,7 +530,7 @@ def _to_evaluate(task, path, columns, labels):
     """Read an evaluation path into a dict of split to a list of examples."""
     given = parse_columns(task, columns)
     if is_file(path):  # a file counts as a dev split
-        return {"dev": _read(task, path, "train", given, labels)}
+        return {"dev": _read(task, path, "dev", given, labels)}
     splits = _held_out(task, path, columns, labels)
     if not splits and find_split(task, path, "test", columns):
         splits = {"test": _read(task, path, "test", given, labels)}

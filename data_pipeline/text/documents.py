@@ -220,9 +220,9 @@ class Corpus:
         on_bad_text: str, the argument.
         text_field: str, the argument.
         reader: Reader.
-        guess: str, lines for the user, or None. The lines describe the format
-            that "auto" chose, files that seem to have other formats, and signs
-            of a wrong format, such as markup.
+        notes: list of str, lines for the user. They describe the format that
+            "auto" chose, files that seem to have other formats, and signs of a
+            wrong format, such as markup.
 
     Raises:
         FileNotFoundError: no file is found.
@@ -248,7 +248,7 @@ class Corpus:
                     f"Received: {name}={value!r}."
                 )
         self.text_format, self.encoding = text_format, encoding
-        self.on_bad_text, self.guess = on_bad_text, None
+        self.on_bad_text, self.notes = on_bad_text, []
         self.text_field = text_field
         checked = text_lines.checked_encoding(encoding)
         self.files = find_files(patterns)
@@ -275,7 +275,7 @@ class Corpus:
         return corpus
 
     def _examine(self, encoding):
-        """Choose the format from the beginnings of files, and set `guess`."""
+        """Choose the format from the beginnings of files; set `notes`."""
         is_auto = self.text_format == "auto"
         texts = [path for path in self.files if not is_columnar(path)]
         files = [
@@ -300,7 +300,7 @@ class Corpus:
                 f"{path} ({len(marked)} of {len(heads)} files), are read as "
                 'text. Take them out first: "Text" in docs/records.md'
             )
-        self.guess = "\n".join(notes) or None
+        self.notes = notes
         return text_format
 
 

@@ -170,13 +170,13 @@ def read_tokenizer(directory, lowercase=None, verify=True):
     return tokenizer
 
 
-def find_tokenizer(path, lowercase=False):
+def find_tokenizer(path, lowercase=None):
     """Read a SentencePiece model, or the tokenizer of a model directory.
 
     Args:
         path: str or path.
-        lowercase: bool, whether to lowercase texts. If False (default) and
-            `path` is a directory, the setting in its files is used.
+        lowercase: bool, whether to lowercase texts. None (default) for the
+            setting in the files of a directory, and False for a model file.
 
     Returns:
         Tokenizer.
@@ -186,8 +186,8 @@ def find_tokenizer(path, lowercase=False):
     """
     path = as_model_path(path)
     if path.is_dir():
-        return read_tokenizer(path, lowercase or None)
-    return Tokenizer(path, lowercase=lowercase)
+        return read_tokenizer(path, lowercase)
+    return Tokenizer(path, lowercase=bool(lowercase))
 
 
 def check_tokenizer(directory, tokenizer):

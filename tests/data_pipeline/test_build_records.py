@@ -19,11 +19,14 @@ from data_pipeline.records import held_out
 from data_pipeline.records import processes
 from data_pipeline.records.manifest import read_manifest
 from data_pipeline.records.manifest import verify_records
+from data_pipeline.records.plan import read_plan
+from data_pipeline.records.plan import write_plan
 from data_pipeline.records.reading import parse_records
 from data_pipeline.records.schema import RecordSettings
 from data_pipeline.text.documents import Corpus
 from data_pipeline.text.documents import Document
 from data_pipeline.text.documents import read_documents
+from data_pipeline.tokenization.hugging_face import write_tokenizer
 from data_pipeline.tokenization.model_file import with_accents
 from data_pipeline.tokenization.tokenizer import Tokenizer
 from tests.support.record_fixtures import digests
@@ -351,6 +354,29 @@ def test_tokenizer_of_a_directory(corpus, tmp_path, capsys):
     error = capsys.readouterr().err
     assert "tokenizer" in error and error.count("\n") == 1
     assert not (tmp_path / "none").exists()
+
+
+def test_case_that_is_given_goes_before_the_directory(corpus, tmp_path):
+    tokenizer = Tokenizer(corpus / "spiece.model", lowercase=True)
+    (tmp_path / "uncased").mkdir()
+    write_tokenizer(tokenizer, tmp_path / "uncased")
+    more = ("--tokenizer", tmp_path / "uncased")
+    assert build(corpus, tmp_path / "a", *more).tokenizer["lowercase"] is True
+    found = build(corpus, tmp_path / "b", *more, "--no-lowercase")
+    assert found.tokenizer["lowercase"] is False
+
+
+def test_a_directory_below_home(corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    build(corpus, "~/set")
+    build(corpus, "~/set")  # it is complete
+    assert PretrainingData("~/set", 1).directory == str(tmp_path / "set")
+
+
+def test_a_plan_of_very_many_files(tmp_path):
+    plan = {"input": ["a" * 100] * 2**19}  # more than a model's JSON may have
+    write_plan(tmp_path, plan)
+    assert read_plan(tmp_path) == plan
 
 
 def test_guess_is_told_and_kept(corpus, tmp_path, capsys):

@@ -189,7 +189,11 @@ def test_predict_refuses(capsys, tmp_path, classifier_export, monkeypatch):
         ),
         (None, [], "nothing to ask: give --text or --file"),
         (None, ["--file", "gone.txt"], "gone.txt"),
-        ('{"text": 3}', [], "rows.jsonl, line 1: `text` must be a text. Received: 3"),
+        (
+            '{"text": 3}',
+            [],
+            "rows.jsonl, line 1: `text` must be a text. Received: 3",
+        ),
         ('{"text": "a"}\n{', [], "rows.jsonl, line 2: this is not JSON: "),
         ("\n", [], "nothing to ask: .*rows.jsonl has lines that are blank"),
         ('{"text": "a"}', ["--text", "b"], "either --inputs, or --text and"),

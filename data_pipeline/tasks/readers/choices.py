@@ -1,5 +1,6 @@
 """Readers of multiple-choice questions: RACE and DREAM."""
 
+from data_pipeline.tasks.archives import checked_list
 from data_pipeline.tasks.archives import checked_text
 from data_pipeline.tasks.archives import parse_json
 from data_pipeline.tasks.examples import ChoiceExample
@@ -45,12 +46,14 @@ def read_race(split):
                     f"{article_id}/{index}",
                     checked_text(article["article"]),
                     checked_text(question),
-                    tuple(map(checked_text, article["options"][index])),
+                    _texts(checked_list(article["options"])[index]),
                     _letter(article.get("answers"), index, split),
                     group,
                     f"{where}, question {index + 1}",
                 )
-                for index, question in enumerate(article["questions"])
+                for index, question in enumerate(
+                    checked_list(article["questions"])
+                )
             ]
             for example in by_file[path]:
                 _check(example)
@@ -92,10 +95,10 @@ def read_dream(split):
         for turns, questions, dialogue_id in dialogues:
             for index, question in enumerate(questions):
                 where = f"dialogue {dialogue_id}, question {index + 1}"
-                options = tuple(map(checked_text, question["choice"]))
+                options = _texts(question["choice"])
                 example = ChoiceExample(
                     f"{dialogue_id}/{index}",
-                    "\n".join(turns),
+                    "\n".join(_texts(turns)),
                     checked_text(question["question"]),
                     options,
                     _option(question.get("answer"), options, split),
@@ -113,6 +116,10 @@ def read_dream(split):
     if not examples:
         raise ValueError(f"{place}: the file holds no questions.")
     return examples
+
+
+def _texts(values):
+    return tuple(map(checked_text, checked_list(values)))
 
 
 def _letter(answers, index, split):

@@ -4,6 +4,7 @@ Two parallel files, such as train.de and train.en, have one text per line. Line
 N of the first file is the source of line N of the second file.
 """
 
+import io
 import itertools
 import os
 import posixpath
@@ -24,7 +25,7 @@ _ANNOTATION = "@ann"
 _EMPTY = "pairs with an empty source or target left out"
 
 
-def find(tree, candidate, task, columns):
+def find(tree, candidate, task, columns, is_compressed):
     """Find the table or the two parallel files of a split.
 
     Args:
@@ -34,13 +35,15 @@ def find(tree, candidate, task, columns):
         task: TaskSpec.
         columns: dict from `parse_columns`. For parallel files, its values are
             the suffixes of the files, as in {"source": "de", "target": "en"}.
+        is_compressed: bool, whether to look for a compressed table. Parallel
+            files are found in both cases.
 
     Returns:
         str, name of the table or of the file with the sources, or None if there
         is no such file.
     """
     if candidate.lower().endswith(TABLE_ENDINGS):
-        return find_table(tree, candidate)
+        return find_table(tree, candidate, is_compressed)
     sources, targets = _endings(task, columns)
     # A test split may lack targets.
     is_test = posixpath.basename(candidate).startswith("test")
@@ -91,7 +94,10 @@ def _parallel_rows(tree, files, counted):
         files: dict of column names to file names.
         counted: Counted.
     """
-    lines = [_lines(tree, name, counted) for name in files.values()]
+    # Reading lines of two members of a compressed .tar in turn would decompress
+    # the archive again and again.
+    contents = dict(tree.read_texts([*files.values()]))
+    lines = [_lines(contents[name], counted) for name in files.values()]
     for number, texts in enumerate(itertools.zip_longest(*lines), start=1):
         row = dict(zip(files, texts, strict=True))
         if None in texts:
@@ -105,11 +111,10 @@ def _parallel_rows(tree, files, counted):
         yield number, row
 
 
-def _lines(tree, name, counted):
+def _lines(content, counted):
     # Only "\n" ends a line: a text may contain U+2028 and similar characters.
-    with tree.open_text(name, newline="\n") as file:
-        for line in without_marks(file, counted):
-            yield line.rstrip("\r\n")
+    for line in without_marks(io.StringIO(content, newline="\n"), counted):
+        yield line.rstrip("\r\n")
 
 
 def _endings(task, columns):

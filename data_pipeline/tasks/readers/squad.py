@@ -8,6 +8,7 @@ of all answers, and a list of the `answer_start` of all answers.
 import json
 
 from data_pipeline.base.limits import in_a_line
+from data_pipeline.base.limits import shown
 from data_pipeline.tasks.archives import checked_text
 from data_pipeline.tasks.archives import parse_json
 from data_pipeline.tasks.counted import without_marks
@@ -15,6 +16,7 @@ from data_pipeline.tasks.examples import Answer
 from data_pipeline.tasks.examples import QuestionExample
 from data_pipeline.tasks.examples import has_text
 
+_MOST_CHARACTERS = 2**31  # of a context, whose positions are int32
 _LAYOUT = (
     "not SQuAD's layout, which is data > paragraphs (context) > qas (id, "
     "question, answers: text, answer_start)."
@@ -189,13 +191,17 @@ def _is_flat(row):
 
 def _example(article, paragraph, question, file):
     """Make a QuestionExample and count the skipped answers."""
-    is_impossible = bool(question.get("is_impossible", False))
+    is_impossible = question.get("is_impossible") or False
+    if is_impossible not in (False, True):
+        raise ValueError(
+            f"`is_impossible` is {shown(is_impossible)}, not true or false."
+        )
     given = () if is_impossible else _answers(question) or ()
     texts = [
         "" if x["text"] is None else checked_text(x["text"]) for x in given
     ]
     answers = tuple(
-        Answer(text, int(answer["answer_start"]))
+        Answer(text, _start(answer["answer_start"]))
         for text, answer in zip(texts, given, strict=True)
         if has_text(text)
     )
@@ -204,11 +210,25 @@ def _example(article, paragraph, question, file):
         checked_text(paragraph["context"]),
         checked_text(question["question"]),
         answers,
-        is_impossible,
+        bool(is_impossible),
         str(article.get("title") or ""),
         f"{file}, question {question['id']}",
     )
     return example, len(given) - len(answers)
+
+
+def _start(value):
+    """Convert an `answer_start` to an int."""
+    try:
+        start = int(value)
+    except (OverflowError, ValueError):
+        start = None
+    is_cut = isinstance(value, float) and start != value
+    if start is None or is_cut or abs(start) >= _MOST_CHARACTERS:
+        raise ValueError(
+            f"`answer_start` is {shown(value)}, not a position in the context."
+        )
+    return start
 
 
 def _checked(example, missing, split):

@@ -105,6 +105,29 @@ def test_paths(memory):
     assert is_remote("hf://datasets/a/b/c") and not is_remote("hf://a/b")
 
 
+def test_an_upload_that_fails_leaves_the_old_file(memory, monkeypatch):
+    """Which a loop of writes, closed at an exception, would cut."""
+    write_json("memory://a/b.json", [1])
+    for error in (OSError("gone"), KeyboardInterrupt()):
+
+        def put_file(self, file, path, error=error, **options):
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(memory), "put_file", put_file)
+            with pytest.raises(type(error)):
+                write_json("memory://a/b.json", [2])
+        assert read_json("memory://a/b.json") == [1]
+
+
+def test_an_object_store_has_no_empty_folders(memory, monkeypatch):
+    path = as_path("memory://a/none")
+    with pytest.raises(FileNotFoundError):
+        list(path.iterdir())
+    monkeypatch.setattr(urls, "_BUCKETS", {"memory"})
+    assert list(path.iterdir()) == []
+
+
 def test_data_sets_of_the_hub_are_only_read():
     pytest.importorskip(
         "huggingface_hub", reason="huggingface_hub is not installed"

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import tarfile
 
 import pytest
@@ -47,6 +48,20 @@ def test_tables(tmp_path):
     table.write_text("a\tb\nco\tx\nfi\ty\n", encoding="utf-8")
     found = read_examples("seq2seq", table, columns="source=b,target=a")
     assert pairs(found) == [("x", "co"), ("y", "fi")]
+
+
+def test_a_compressed_table_beside_a_plain_one(tmp_path):
+    rows = "source,target\na,b\n"
+    (tmp_path / "train.csv").write_text(rows)
+    (tmp_path / "dev.csv.gz").write_bytes(gzip.compress(rows.encode()))
+    data = reading.read_task("seq2seq", tmp_path)
+    assert (len(data.train), list(data.evaluation)) == (1, ["dev"])
+
+
+def test_parallel_files_of_an_archive(parallel, tmp_path):
+    expected = read_examples("multi30k-en-de", parallel)
+    file = shutil.make_archive(tmp_path / "multi30k", "gztar", parallel)
+    assert read_examples("multi30k-en-de", file) == expected
 
 
 def test_parallel_files(parallel):

@@ -1,6 +1,7 @@
 """Training and evaluation examples of a task; holding examples out."""
 
 import collections
+import json
 
 import pytest
 
@@ -67,6 +68,18 @@ def test_a_file_to_evaluate_on(tmp_path):
     test = write_table(tmp_path / "test.tsv", ["c\tx"])
     data = reading.read_task("classification", train, evaluation=test)
     assert [x.text for x in data.evaluation["dev"]] == ["c"]
+
+
+def test_a_file_to_evaluate_on_is_read_as_a_dev_split(tmp_path):
+    """Whose labels may be numbers of classes."""
+    train, dev = tmp_path / "train.jsonl", tmp_path / "dev.jsonl"
+    rows = [{"text": x, "label": [x]} for x in "012"]
+    train.write_text("\n".join(map(json.dumps, rows)))
+    dev.write_text('{"text": "a", "label": ["0", "1"]}')
+    for path, evaluation in ((tmp_path, None), (train, dev)):
+        data = reading.read_task("multi-label", path, evaluation=evaluation)
+        (example,) = data.evaluation["dev"]
+        assert example.label == ("0", "1")
 
 
 def test_a_class_of_one_example_is_a_class(tmp_path):

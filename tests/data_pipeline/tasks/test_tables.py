@@ -403,6 +403,8 @@ def test_wrong_columns(tmp_path):
         message = f"ROLE=COLUMN.*Received: {received}; roles of the task cl"
         with pytest.raises(ValueError, match=message):
             read_examples("classification", path, columns=columns)
+    with pytest.raises(ValueError, match=r"'text' twice.*text=stars\+body jo"):
+        read_examples("classification", path, columns="text=stars,text=body")
     with pytest.raises(ValueError, match="roles of the task imdb: none"):
         read_examples("imdb", tmp_path, columns="text=body")
 

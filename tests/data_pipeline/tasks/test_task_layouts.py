@@ -115,6 +115,8 @@ def test_bad_race(tmp_path):
         ({"options": [["a", "b"], ["c"]], "answers": "AA"}, "fewer than two"),
         ({"options": [["a", "b"]]}, "not RACE's layout"),
         ({"article": None}, "None is not a text"),
+        ({"options": ["AB", "CD"]}, "'AB' is not a list"),
+        ({"questions": "ab"}, "'ab' is not a list"),
     ):
         write(tmp_path / "train/high/1.txt", json.dumps(ARTICLE | change))
         with pytest.raises(ValueError, match=message) as caught:
@@ -149,6 +151,9 @@ def test_dream(tmp_path):
     question["answer"] = "d"
     write(path, json.dumps([dialogue]))
     with pytest.raises(ValueError, match="5-806, question 1: the answer 'd'"):
+        read_examples("dream", tmp_path)
+    write(path, json.dumps([["ab", [question], "5-806"]]))
+    with pytest.raises(ValueError, match="not DREAM's layout.*'ab' is not a l"):
         read_examples("dream", tmp_path)
     del question["choice"]
     write(path, json.dumps([dialogue]))
@@ -377,6 +382,24 @@ def test_bad_squad(tmp_path):
         write(path, text)
         with pytest.raises(ValueError, match="not SQuAD's layout"):
             read_examples("squad-1.1", path)
+    for changed, message in (
+        (question(1, "old", 9.5), "`answer_start` is 9.5, not a position"),
+        (question(1, "old", 2**31), "`answer_start` is 2147483648, not a"),
+        (question(1, "old", float("inf")), "`answer_start` is inf, not a"),
+        (question(1, "old", "x"), "`answer_start` is 'x', not a position"),
+        (question(1, "old", 9, is_impossible="no"), "`is_impossible` is 'no',"),
+    ):
+        write(path, squad(changed))
+        with pytest.raises(ValueError, match=f"a.json, question q1: {message}"):
+            read_examples("squad-2.0", path)
+    write(path, squad(question(1, "old", 9.0, is_impossible=0)))
+    (found,) = read_examples("squad-2.0", path)
+    assert found.answers[0].start == 9 and found.is_impossible is False
+    write(
+        path, squad(question(1, "old", 9)).replace('"q1"', '"q1", "id": "q2"')
+    )
+    with pytest.raises(ValueError, match="the key 'id' is there twice"):
+        read_examples("squad-2.0", path)
     write(path, '{"data":\n[}')
     with pytest.raises(ValueError, match="row 2: broken JSON"):
         read_examples("squad-1.1", path)

@@ -47,7 +47,7 @@ def test_rows_are_documents(tmp_path):
     first = next(read_documents(paths[0]))
     assert first == ["One is here.", "Two is."]
     corpus = Corpus(paths[0])
-    assert corpus.reader.text_format == "running" and corpus.guess is None
+    assert corpus.reader.text_format == "running" and corpus.notes == []
     # The format that is given says what the lines of a row are.
     parquet.write_table(table(["a b\n\n c d "]), tmp_path / "f.parquet")
     (lines,) = read_documents(tmp_path / "f.parquet", "sentences")

@@ -163,7 +163,7 @@ def test_rows_of_csv_are_documents(tmp_path):
         log = files.ReadLog(None)
         corpus = Corpus(path, **options)
         assert [x.text for x in corpus.documents(log)] == expected, name
-        assert corpus.guess is None, name
+        assert corpus.notes == [], name
         if name[0] in "ai":
             count = {"a": "empty_rows", "i": "skipped_lines"}[name[0]]
             assert log.bad_text[count] == {"a": 1, "i": 2}[name[0]]
@@ -269,14 +269,15 @@ def test_one_guess_for_a_corpus(tmp_path, monkeypatch):
         (tmp_path / f"{name}.txt").write_text("CHAPTER\n\nIt was\n\nhe. Yes.")
     (tmp_path / "empty.txt").write_text("")
     corpus = Corpus(tmp_path / "[b-d].txt")
-    assert corpus.guess == "the text format was guessed: running"
+    assert corpus.notes == ["the text format was guessed: running"]
     (tmp_path / "a.txt").write_text(SENTENCES)
     (tmp_path / "e.jsonl").write_text('{"text": "One. Two."}')
     corpus = Corpus(tmp_path / "[a-e].*")
-    assert "guessed: running, though 1 of 4 files look otherwise, such as " in (
-        corpus.guess
+    assert (
+        "guessed: running, though 1 of 4 files look otherwise, such as "
+        in (corpus.notes[0])
     )
-    assert f"{tmp_path / 'a.txt'}; name it by" in corpus.guess
+    assert f"{tmp_path / 'a.txt'}; name it by" in corpus.notes[0]
     formats = {document.text_format for document in corpus.documents()}
     assert formats == {"running"}
     assert len(list(corpus.documents())) == 5
@@ -285,10 +286,10 @@ def test_one_guess_for_a_corpus(tmp_path, monkeypatch):
         Corpus(tmp_path / "[a-d].txt", "sentences"),
         Corpus(tmp_path / "e.jsonl"),
     ):
-        assert named.guess is None
+        assert named.notes == []
     # Of a large corpus, some files from all its places.
     monkeypatch.setattr(documents, "_HEADS", 2)
-    assert "of 2 files" in Corpus(tmp_path / "[a-d].txt").guess
+    assert "of 2 files" in Corpus(tmp_path / "[a-d].txt").notes[0]
 
 
 def test_json_of_any_name(tmp_path):
@@ -307,14 +308,14 @@ def test_json_of_any_name(tmp_path):
         corpus = Corpus(path)
         expected = [["Z."]] if name == "long" else [["One.", "Two."]]
         assert read(path)[:1] == expected, name
-        assert corpus.guess == "the text format was guessed: jsonl", name
+        assert corpus.notes == ["the text format was guessed: jsonl"], name
         assert corpus.reader.text_format == "jsonl", name
     (tmp_path / "c.txt").write_text(SENTENCES)
     corpus = Corpus([tmp_path / "c.txt", tmp_path / "wiki_00"])
-    assert corpus.guess == (
+    assert corpus.notes == [
         "the text format was guessed: sentences; jsonl for files that begin "
         f"so, 1 of 2, such as {tmp_path / 'wiki_00'}"
-    )
+    ]
     assert len(list(corpus.documents())) == 4
     # What only looks like JSON is text, and a given format holds.
     for text in ("{{Infobox}} is here.", "[1] One is here.", "{a: b} is."):
@@ -338,7 +339,7 @@ def test_tags_that_end_documents(tmp_path):
             ["Other Four.", "Five."],
         ]
         assert read(path) == expected, begin
-        assert Corpus(path).guess == "the text format was guessed: running"
+        assert Corpus(path).notes == ["the text format was guessed: running"]
         sentences = read(path, text_format="sentences")
         assert sentences[-1] == ["Other", "Four.", "Five."], begin
         assert len(sentences) == 4
@@ -365,7 +366,7 @@ def test_markup_is_told_of(tmp_path):
     ):
         (tmp_path / "a.txt").write_text(text)
         for text_format in ("auto", "running", "sentences"):
-            guess = Corpus(tmp_path / "a.txt", text_format).guess or ""
+            guess = " ".join(Corpus(tmp_path / "a.txt", text_format).notes)
             assert ("warning: lines of markup" in guess) == bool(expected), text
             assert expected is None or f"such as {expected} in" in guess
 
@@ -382,8 +383,9 @@ def test_few_ends_of_sentences(tmp_path):
         path.write_text(text)
         corpus = Corpus(path)
         assert corpus.reader.text_format == "running"
-        assert ("give --text-format sentences" in corpus.guess) == warned, text
-        assert Corpus(path, "sentences").guess is None
+        notes = " ".join(corpus.notes)
+        assert ("give --text-format sentences" in notes) == warned, text
+        assert Corpus(path, "sentences").notes == []
 
 
 def test_long_lines(tmp_path, monkeypatch):
