@@ -94,7 +94,8 @@ def export_model(
 
     Raises:
         ValueError: if the version is not a number, the tokenizer does not fit
-            the model, or a setting is out of range.
+            the model, a setting is out of range, or a class of the model is not
+            in this package (on the JAX backend).
         FileExistsError: if the version exists and `overwrite` is False.
         RuntimeError: if the second process, which runs TensorFlow, fails.
 
@@ -158,6 +159,7 @@ def _without_objective(model):
 
 def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
     """Write an export in a new process with TensorFlow; see `export_model`."""
+    _refuse_own_classes(model)
     with tempfile.TemporaryDirectory() as preset:
         model.save_to_preset(preset, tokenizer=tokenizer)
         request = {
@@ -190,6 +192,22 @@ def _export_elsewhere(model, tokenizer, place, overwrite, source, settings):
             f"ended with status {done.returncode}: "
             f"{reason.removeprefix('error: ')}"
         )
+
+
+def _refuse_own_classes(model):
+    """Refuse classes that another process cannot import."""
+    from xlnet_tf.loading import MODELS
+    from xlnet_tf.objectives import OBJECTIVES
+
+    known = {*MODELS.values(), *OBJECTIVES.values()}
+    for part in (model, *getattr(model, "objectives", ())):
+        if type(part) not in known:
+            raise ValueError(
+                "on Keras' JAX backend, another process writes the export, and "
+                f"it does not know the class {type(part).__name__}. Load and "
+                "export the model in a process of KERAS_BACKEND=tensorflow "
+                "that has this class."
+            )
 
 
 def _on_tensorflow():

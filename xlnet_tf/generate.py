@@ -204,6 +204,8 @@ def _generator(options, given):
             "generate: give a pretrained model, or one of sequence to sequence."
         )
     if hasattr(model, "generation_settings"):  # the model's own settings
+        if options.tokenizer:
+            model.preprocessor = model.preprocessor_with(tokenizer)
         return model.text_generator(**given)
     return TextGenerator(model, tokenizer, GenerationSettings(**given))
 

@@ -158,12 +158,13 @@ class Tokenizer:
         self._processor = _load(self.cleaning.model_proto, source)
         self._unseen = self.cleaning.blanks | self.cleaning.marks
         self._silent = self._unseen | self.cleaning.dropped
+        # A piece such as <0xE4> is a single byte of a character.
+        self._is_byte = processor.is_byte(ids)
         self.starts_word = np.array(
             [
-                # A piece such as <0xE4> is a single byte of a character.
                 _starts_word(piece) and not is_byte
                 for piece, is_byte in zip(
-                    self._pieces, processor.is_byte(ids), strict=True
+                    self._pieces, self._is_byte, strict=True
                 )
             ]
         )
@@ -317,6 +318,26 @@ class Tokenizer:
         """
         self._check_id(index)
         return self._pieces[index]
+
+    def piece_bytes(self, index: int) -> bytes:
+        """Return the UTF-8 bytes of an id's piece in a text.
+
+        A byte piece such as <0xE4> is one byte, which alone may be no valid
+        UTF-8. The sign of a word's beginning is a blank.
+
+        Args:
+            index: int.
+
+        Returns:
+            bytes.
+
+        Raises:
+            ValueError: `index` is outside of the vocabulary.
+        """
+        piece = self.id_to_piece(index)
+        if self._is_byte[index]:
+            return bytes([int(piece[3:5], 16)])
+        return piece.replace(BLANK, " ").encode()
 
     def piece_to_id(self, piece: str) -> int:
         """Return the id of a piece.

@@ -327,17 +327,11 @@ def preprocessor_for(model, tokenizer, settings):
         Preprocessor with the given tokenizer. The preprocessor pads to the
         longest sequence of a batch.
     """
-    preprocessor = model.preprocessor
-    if preprocessor is None:
-        preprocessor = model.preprocessor_cls.of_settings(
-            {"layout": model.config.layout}, tokenizer
-        )
+    preprocessor = model.preprocessor_with(tokenizer)
     names = ("sequence_length", "stride", "max_question_length")
     given = {name: getattr(settings, name) for name in names}
     given = {name: value for name, value in given.items() if value is not None}
-    preprocessor = preprocessor.with_settings(**given, pad_to_longest=True)
-    # The model's preprocessor may have another tokenizer, or be missing.
-    return type(preprocessor)(tokenizer, **preprocessor.settings())
+    return preprocessor.with_settings(**given, pad_to_longest=True)
 
 
 class TaskSignatures(ModelSignatures):

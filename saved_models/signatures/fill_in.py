@@ -6,6 +6,7 @@ Shapes: N texts, T tokens, P blanks to fill in, k candidates, V vocabulary.
 import numpy as np
 import tensorflow as tf
 
+from data_pipeline.tokenization.cleaning import blanks_class
 from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import MASK_ID
 from saved_models.signatures.checks import after
@@ -245,7 +246,7 @@ class PretrainerSignatures(EmbeddingSignatures):
         # A part that directly follows a blank, as in "<mask>.", does not begin
         # a word.
         touches = (follows == 1) & ~tf.strings.regex_full_match(
-            parts.flat_values, r"(?s)\s.*"
+            parts.flat_values, f"(?s){blanks_class()}.*"
         )
         first = ids[:, :1].to_tensor(-1, shape=[None, 1])[:, 0]
         drop = touches & (first == self._word_mark)

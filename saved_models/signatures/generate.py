@@ -5,8 +5,8 @@ Shapes: N prompts, R generated texts per prompt, T tokens, S new tokens.
 
 import tensorflow as tf
 
+from data_pipeline.features.answers import valid_utf8
 from data_pipeline.features.pairs import column
-from data_pipeline.tokenization.symbols import BLANK
 from data_pipeline.tokenization.symbols import CLS_ID
 from data_pipeline.tokenization.symbols import SEP_ID
 from saved_models.signatures.checks import after
@@ -74,7 +74,7 @@ class GenerateSignature(tf.Module):
         self._begin = [CLS_ID] * layout.class_first
         self._symbols = Symbols(tokenizer.vocabulary_size)
         pieces = [
-            tokenizer.id_to_piece(token).replace(BLANK, " ").encode()
+            tokenizer.piece_bytes(token)
             for token in range(tokenizer.vocabulary_size)
         ]
         with tf.device("CPU:0"):  # GPUs cannot store strings
@@ -320,7 +320,8 @@ class GenerateSignature(tf.Module):
             count = tf.where(has_stop, count, tokens.shape[-1] + 1)
             found.append((count, tf.where(has_stop, place, sizes)))
         if not found:
-            return texts, tf.zeros_like(sizes, tf.bool), tokens >= 0
+            has_stop = tf.zeros_like(sizes, tf.bool)
+            return valid_utf8(texts), has_stop, tokens >= 0
         counts, places = map(tf.stack, zip(*found, strict=True))
         count = tf.reduce_min(counts, axis=0)
         # Among stop strings that the same token completes, the first in the
@@ -330,4 +331,5 @@ class GenerateSignature(tf.Module):
             texts, tf.zeros_like(sizes), tf.reduce_min(places, axis=0)
         )
         is_counted = tf.range(tokens.shape[-1]) < count[..., None]
-        return texts, count <= tokens.shape[-1], is_counted & (tokens >= 0)
+        is_counted &= tokens >= 0
+        return valid_utf8(texts), count <= tokens.shape[-1], is_counted

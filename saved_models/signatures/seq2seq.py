@@ -28,8 +28,13 @@ class Seq2SeqSignatures(ModelSignatures):
         super().__init__(model, tokenizer, settings)
         generation = settings.generation or model.generation_settings()
         settings = dataclasses.replace(settings, generation=generation)
+        # As in training, room for the longest target of the task is left.
+        target_length = generation.max_new_tokens
+        if model.preprocessor is not None:
+            target_length = model.preprocessor.target_length
         self._generation = SourceSignature(
-            self._served, self._tokenizer, tokenizer, self._layout, settings
+            *(self._served, self._tokenizer, tokenizer, self._layout),
+            *(settings, target_length),
         )
 
     def signatures(self):
@@ -39,6 +44,12 @@ class Seq2SeqSignatures(ModelSignatures):
 
 class SourceSignature(GenerateSignature):
     """Signature that generates with `XLNetSeq2Seq`; see `GenerateSignature`.
+
+    Args:
+        served, graph_tokenizer, tokenizer, layout, settings: see
+            `GenerateSignature`.
+        target_length: int, tokens of `sequence_length` that are kept free for
+            the target.
 
     Raises:
         ValueError: if `sequence_length` leaves no room for a source.
@@ -55,17 +66,24 @@ class SourceSignature(GenerateSignature):
     _noun = "source"
     _end = (SEP_ID,)
 
-    def __init__(self, served, graph_tokenizer, tokenizer, layout, settings):
-        room = settings.sequence_length - settings.generation.max_new_tokens
+    def __init__(
+        self,
+        served,
+        graph_tokenizer,
+        tokenizer,
+        layout,
+        settings,
+        target_length,
+    ):
+        room = settings.sequence_length - target_length
         if room < 3:
             raise ValueError(
                 "`sequence_length` holds a source and its target, so it must "
-                "be at least 3 above `max_new_tokens` of `generation`. "
-                f"Received: sequence_length={settings.sequence_length}, "
-                f"max_new_tokens={settings.generation.max_new_tokens}."
+                "be at least 3 above the length of a target. Received: "
+                f"sequence_length={settings.sequence_length}, and targets of "
+                f"{target_length} tokens."
             )
-        taken = settings.sequence_length - room
-        buckets = [x - taken for x in settings.seq_length_buckets]
+        buckets = [x - target_length for x in settings.seq_length_buckets]
         settings = dataclasses.replace(
             settings,
             sequence_length=room,

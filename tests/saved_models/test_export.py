@@ -469,6 +469,27 @@ def test_another_backend_exports_by_a_process_of_tensorflow(
         export_model(model, tokenizer, place, overwrite=True)
 
 
+def test_another_process_does_not_know_a_class_of_ones_own(
+    tmp_path, monkeypatch
+):
+    class Mine(xlnet_tf.XLNetPretrainer):
+        pass
+
+    class Own(xlnet_tf.objectives.Causal):
+        name = "own"
+
+    backbone = xlnet_tf.XLNetBackbone(shared_model().config)
+    causal = {**shared_model().config.to_dict(), "attention_type": "causal"}
+    causal = xlnet_tf.XLNetBackbone(xlnet_tf.XLNetConfig(**causal))
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    for model, name in (
+        (Mine(backbone), "Mine"),
+        (xlnet_tf.XLNetPretrainer(causal, objective=Own()), "Own"),
+    ):
+        with pytest.raises(ValueError, match=f"does not know the class {name}"):
+            export_model(model, tiny_tokenizer(), tmp_path / "tiny" / "1")
+
+
 def test_a_process_that_exports_ends_with_its_parent():
     pipe, end = os.pipe()
     command = [sys.executable, "-c", export._PROGRAM, str(pipe)]

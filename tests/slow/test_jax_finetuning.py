@@ -322,7 +322,8 @@ def test_a_pretrained_model_answers_as_on_tensorflow(commands):
 
 def test_a_task_answers_raw_strings_as_on_tensorflow(commands, of_tasks):
     directory = commands.directory
-    models = [directory / "jax" / x for x in ("squad-2.0", "classification")]
+    tasks = ("squad-2.0", "classification", "ner")
+    models = [directory / "jax" / x for x in tasks]
     assert_same_files(
         directory / "tasks",
         lambda place: [

@@ -27,6 +27,12 @@ def main(argv):
     elif hasattr(model, "answer"):
         found = model.answer(texts, texts[::-1])
         answers = [[x["text"], x["score"], x["null_score"]] for x in found]
+    elif kind_of(model) == "token_classification":
+        # Batches of different widths.
+        preprocessor = model.preprocessor.with_settings(pad_to_longest=True)
+        model.preprocessor = preprocessor
+        words = [x.split()[: 2 + 3 * row] for row, x in enumerate(texts)]
+        answers = [model.predict_labels(words, batch_size=2)]
     else:
         answers = [np.asarray(model.predict(texts, verbose=0)).tolist()]
         answers.append(list(map(str, model.predict_labels(texts))))

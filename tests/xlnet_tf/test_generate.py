@@ -10,6 +10,7 @@ from data_pipeline.base.command_line import run
 from tests.support.commands import refused
 from tests.xlnet_tf.generation.test_generator import PROMPTS
 from tests.xlnet_tf.generation.test_generator import model_of
+from tests.xlnet_tf.tasks.test_seq2seq import task_of as seq2seq_of
 from xlnet_tf import generate
 from xlnet_tf.generation import generator
 
@@ -43,6 +44,24 @@ def test_prompts_of_options_and_files(preset, tmp_path, capsys):
     assert second["id"] == 7
     assert "this one is empty" in third["error"]
     assert "1 of 3 prompts could not be read" in output.err
+
+
+def test_a_tokenizer_for_sources(tmp_path, capsys):
+    """Given to a model that has none."""
+    task, file = seq2seq_of("query"), tmp_path / "spiece.model"
+    expected = task.generate(["ba co fi"], max_new_tokens=4)
+    file.write_bytes(task.preprocessor.tokenizer.model_proto)
+    length = task.preprocessor.sequence_length
+    task.preprocessor = None
+    task.save_to_preset(tmp_path / "model")
+    command = ["--model", str(tmp_path / "model"), "--prompt", "ba co fi"]
+    assert run(generate.main, [*command, *SETTINGS]) == 1
+    capsys.readouterr()
+    assert length > 12  # the source fits
+    command += ["--tokenizer", str(file)]
+    assert run(generate.main, [*command, *SETTINGS]) == 0
+    (line,) = lines(capsys.readouterr().out)
+    assert [x["text"] for x in line["texts"]] == expected
 
 
 @contextlib.contextmanager

@@ -179,11 +179,11 @@ class Filler:
         texts, chosen, begin = [parts[0]], [], 0
         for part, length in zip(parts[1:], lengths, strict=True):
             pieces = [
-                self._tokenizer.id_to_piece(tokens[place])
+                self._tokenizer.piece_bytes(tokens[place])
                 for place in blanks[begin : begin + length]
             ]
             begin += length
-            filled = "".join(pieces).replace(BLANK, " ")
+            filled = b"".join(pieces).decode(errors="replace")
             if texts[-1][-1:].isspace() or not "".join(texts):
                 filled = filled.removeprefix(" ")
             chosen.append(filled.strip())

@@ -56,7 +56,8 @@ class Scorer:
     def __init__(self, model, tokenizer):
         self._model = model
         self._sequences = Sequences(model, tokenizer)
-        self._kind = model.objectives[0].name
+        self._is_causal = model.next_token == "content"
+        self._objective = model.objectives[0]
         self._losses = compiled(self._compute, model)
 
     def _compute(self, batch):
@@ -86,12 +87,12 @@ class Scorer:
         for number, text in enumerate(texts):
             of_text = None if spans is None else spans[number]
             ids, targets = self._sequences.encode(text, of_text)
-            if self._kind == "causal":
+            if self._is_causal:
                 # No token predicts the first token.
                 targets = targets[targets > 0]
             if not len(targets):
                 reason = "a text must have a token to be scored"
-                if self._kind == "causal":
+                if self._is_causal:
                     reason = "this model does not predict the first token of a "
                     reason += "text, and there is no other to be scored"
                 raise ValueError(f"{reason}. Received: {text[:40]!r}.")
@@ -127,7 +128,7 @@ class Scorer:
             weights[row, :count] = 1
             rank[row, targets + begin] = order
         target_ids = np.take_along_axis(token_ids, positions, axis=1)
-        if self._kind == "causal":
+        if self._is_causal:
             losses = self._of_next_tokens(batch, positions)
         else:
             batch |= {
@@ -135,11 +136,11 @@ class Scorer:
                 "target_ids": target_ids,
                 "target_weights": weights.astype(np.float32),
             }
-            if self._kind == "permutation":
+            if self._objective.reads_query:
                 batch["factorization_rank"] = rank
             else:
                 batch["token_ids"] = np.where(rank >= 0, MASK_ID, token_ids)
-            if self._kind == "pseudo_masked":
+            if self._objective.reads_blocks:
                 batch["target_blocks"] = steps
             losses = ops.convert_to_numpy(self._losses(_tensors(batch)))
         return (-(losses * weights).sum(axis=1, dtype=np.float64)).tolist()

@@ -3,7 +3,8 @@
 Shapes: B sources, T tokens of a source, K beams, S steps, X targets.
 """
 
-import keras
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 from keras import ops
@@ -98,9 +99,10 @@ def of_sources(features):
 
 
 def search_targets(model, features, settings, num_pieces):
-    """Find the likeliest target of each source, by beam search.
+    """Find the likeliest target of each source, as `generate` does.
 
-    On JAX the search is greedy, because beam search needs TensorFlow.
+    The search is greedy for one beam, else beam search. Nothing is drawn at
+    random, and stop strings do not end a target.
 
     Args:
         model: XLNetSeq2Seq.
@@ -111,12 +113,15 @@ def search_targets(model, features, settings, num_pieces):
     Returns:
         dict of `tokens` (int32 [B, S], -1 after the end) and `log_probability`
         (float32 [B], natural logarithm).
+
+    Raises:
+        ValueError: if there are several beams on JAX.
     """
     decoder = make_decoder(model)
     features, history = of_sources(features)
     steps, symbols = settings.max_new_tokens, Symbols(num_pieces)
-    if keras.backend.backend() != "tensorflow":
-        check_beams(settings.num_beams)
+    check_beams(settings.num_beams)
+    if settings.num_beams == 1:
         return _greedy(decoder, features, history, settings, symbols)
     tokens, scores = beam_search(
         *(decoder, decoder.read(features, steps), history, steps),
@@ -133,6 +138,9 @@ def search_targets(model, features, settings, num_pieces):
 
 def _greedy(decoder, features, history, settings, symbols):
     """Find targets by greedy search; see `search_targets`."""
+    settings = dataclasses.replace(
+        settings, sample=False, temperature=1.0, top_k=0, top_p=1.0
+    )
     steps = settings.max_new_tokens
     context = decoder.read(features, steps)
     state = extend(

@@ -49,6 +49,8 @@ class Objective:
             "both" if it also needs the output `content`.
         reads_query: bool, whether the objective uses the query stream. If no
             objective uses this stream, the mask embedding is not trained.
+        reads_blocks: bool, whether labels need `target_blocks`, see
+            `PseudoMasked`.
         predictions: int, number of predictions for each target. The loss of a
             target is the sum of the losses of its predictions.
         metric_names: tuple of str, names of the metrics that `loss_sums`
@@ -83,6 +85,7 @@ class Objective:
     weight = 1.0
     streams = "query"
     reads_query = True
+    reads_blocks = False
     predictions = 1
     metric_names: tuple[str, ...] = ()
     layer_names: tuple[str, ...] = ()

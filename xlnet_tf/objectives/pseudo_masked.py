@@ -75,6 +75,7 @@ class PseudoMasked(TokenPrediction):
     name = "pseudo_masked"
     streams = "both"
     reads_query = False
+    reads_blocks = True
     metric_names: tuple[str, ...] = (
         "loss",
         "accuracy",

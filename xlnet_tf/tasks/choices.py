@@ -11,7 +11,6 @@ from xlnet_tf.model.inputs import as_features
 from xlnet_tf.preprocessing.choices import XLNetMultipleChoicePreprocessor
 from xlnet_tf.preprocessing.choices import XLNetRankerPreprocessor
 from xlnet_tf.preprocessing.preprocessor import Preprocessor
-from xlnet_tf.preprocessing.strings import is_raw
 from xlnet_tf.tasks import metrics
 from xlnet_tf.tasks.class_labels import are_rows
 from xlnet_tf.tasks.class_labels import class_numbers
@@ -199,6 +198,7 @@ class XLNetRanker(XLNetMultipleChoice):
     """
 
     preprocessor_cls = XLNetRankerPreprocessor
+    has_ragged_outputs = True
 
     def input_signature(self):
         mask = keras.InputSpec(shape=(None, None), dtype="int32")
@@ -219,10 +219,6 @@ class XLNetRanker(XLNetMultipleChoice):
             float32 array [N, O]: scores of N queries, -1e30 after the last
             document of a query.
         """
-        if is_raw(x) and keras.backend.backend() != "tensorflow":
-            # Keras can only join batches of equal width, so encode all rows at
-            # once.
-            x = x if hasattr(x, "element_spec") else self.preprocessor(x)
         scores = super().predict(x, batch_size, *args, **kwargs)
         # With TensorFlow, Keras returns batches of different widths as ragged
         # rows.

@@ -38,6 +38,7 @@ class _SpanTask(Task):
 
     head_has_dropout = True
     preprocessor_cls: type[Preprocessor] | None = None
+    has_ragged_outputs = True
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

@@ -62,6 +62,8 @@ class Task(Preset, BaseModel):
         head_has_dropout: bool, whether the constructor has an argument
             `dropout` for the head. If so, `from_preset(path, dropout=...)` sets
             the dropout rates of the backbone and of the head.
+        has_ragged_outputs: bool, whether the width of the outputs depends on
+            the batch, such as one output per token.
         head_sources: names of other classes of tasks whose saved heads fit
             this task.
         reads_query: bool, whether the task uses the query stream. If not, the
@@ -86,6 +88,7 @@ class Task(Preset, BaseModel):
 
     new_head_arguments: tuple[str, ...] = ()
     head_has_dropout = False
+    has_ragged_outputs = False
     head_sources: tuple[str, ...] = ()
     reads_query = False
     preprocessor_cls: type[Preprocessor] | None = (
@@ -250,6 +253,21 @@ class Task(Preset, BaseModel):
                 f"{path} gives no preprocessor: {error}", stacklevel=3
             )
 
+    def preprocessor_with(self, tokenizer):
+        """Copy the preprocessor, or make one, with another tokenizer.
+
+        Args:
+            tokenizer: data_pipeline Tokenizer.
+
+        Returns:
+            Preprocessor.
+        """
+        if self.preprocessor is None:
+            settings = {"layout": self.config.layout}
+            return self.preprocessor_cls.of_settings(settings, tokenizer)
+        settings = self.preprocessor.settings()
+        return type(self.preprocessor)(tokenizer, **settings)
+
     def __call__(self, *args, **kwargs):
         if args and is_raw(args[0]):
             raise TypeError(
@@ -398,6 +416,12 @@ class Task(Preset, BaseModel):
 
     def predict(self, x, batch_size=None, *args, **kwargs):
         """Predict like `keras.Model.predict`, also on raw strings."""
+        is_ragged = self.has_ragged_outputs and is_raw(x)
+        if is_ragged and keras.backend.backend() != "tensorflow":
+            # Only with TensorFlow can Keras join batches of different widths.
+            # So encode all rows at once.
+            if not fit_input.gives_batches(x):
+                x = fit_input.prepared(self, x)[0]
         x, _, _, batch_size = fit_input.keras_input(
             self, x, batch_size=batch_size
         )

@@ -57,6 +57,7 @@ class XLNetTokenClassifier(Task):
     head_has_dropout = True
     takes_class_weight = False
     weighs_metrics = True  # only a word's first piece has a tag
+    has_ragged_outputs = True
     preprocessor_cls = XLNetTokenClassifierPreprocessor
 
     def __init__(

@@ -221,23 +221,23 @@ def _check_causal(model):
             "perplexity needs a language model; measure a task's model with "
             f"--task and --data. Received: {type(model).__name__}."
         )
-    names = [objective.name for objective in model.objectives]
-    if names[0] != "causal":
+    if model.next_token != "content":
         raise ValueError(
             "perplexity of running text needs a model that was trained with "
             "--objective causal. `python -m xlnet_tf.train --eval-records` "
             "evaluates other models on held-out records. Received: "
-            f"objective={names[0]!r}."
+            f"objective={model.objectives[0].name!r}."
         )
 
 
 def _with_memory(model, memory_length):
-    """Copy a model with a new memory length and with a `reuse_length` of 0."""
+    """Copy a model for reading text from left to right with a memory."""
     config = model.get_config()
     config["memory"] = None
     config["backbone"]["config"] |= {
         "memory_length": memory_length,
         "reuse_length": 0,
+        "reverse_half_batch": False,
     }
     copy = type(model).from_config(config)
     copy.backbone.set_weights(model.backbone.get_weights())

@@ -90,6 +90,13 @@ def test_blanks_are_filled_with_text(module):
     assert ask(wider.fill_in, TEXTS[1:2])["token_ids"].max() < PIECES
 
 
+def test_any_blank_after_a_mask_begins_a_word(module):
+    texts = ["ba <mask>" + blank + ", co" for blank in " \u00a0\u3000"]
+    found = ask(module.fill_in, texts)["log_probabilities"]
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], atol=1e-6)
+
+
 def test_ids_are_filled_as_text_is(module, model):
     features, blanks = encoded(TEXTS[2])
     # A row with fewer targets repeats one; padding follows the shorter text.

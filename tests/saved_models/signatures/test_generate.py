@@ -4,16 +4,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from data_pipeline.tokenization.tokenizer import Tokenizer
 from saved_models.client.operations import ALLOWED
 from saved_models.settings import ExportSettings
+from saved_models.signatures import signatures_for
 from tests.support.export_fixtures import LENGTH
 from tests.support.export_fixtures import ask
 from tests.support.export_fixtures import module_of
+from tests.support.samples import tiny_model
+from tests.support.training_fixtures import tiny_config
 from tests.xlnet_tf.generation.test_generator import PROMPTS
 from tests.xlnet_tf.generation.test_generator import model_of
 from tests.xlnet_tf.tasks.test_seq2seq import SOURCES
+from tests.xlnet_tf.tasks.test_seq2seq import P
 from tests.xlnet_tf.tasks.test_seq2seq import task_of as seq2seq_of
+from xlnet_tf import XLNetBackbone
 from xlnet_tf import XLNetPretrainer
+from xlnet_tf import XLNetTextClassifierPreprocessor
 from xlnet_tf.generation.settings import GenerationSettings
 from xlnet_tf.objectives import PseudoMasked
 
@@ -60,6 +67,46 @@ def test_signature_equals_generate(objective, settings):
     assert answer["has_ended"].tolist() == ended
     assert answer["num_tokens"].tolist() == sizes
     assert answer["error"].tolist() == [b""] * 3
+
+
+def test_a_model_without_memory_sees_all_before_a_token():
+    model = model_of("causal", same_length=True, memory_length=0)
+    module = module_of(model, generation={"max_new_tokens": STEPS})
+    answer = ask(module.signatures()["generate"].function, PROMPTS)
+    texts, values, *_ = generated(model)
+    assert texts_of(answer) == texts
+    np.testing.assert_allclose(answer["log_probabilities"], values, atol=1e-4)
+
+
+def test_bytes_of_characters():
+    """Of one that the vocabulary lacks, and of one that is cut."""
+    proto = tiny_model(byte_fallback=True, vocab_size=600)
+    tokenizer = Tokenizer.from_model_proto(proto)
+    first, second = map(tokenizer.piece_to_id, ("<0xD0>", "<0x96>"))
+    config = tiny_config(
+        vocabulary_size=600, num_layers=1, attention_type="causal"
+    )
+    model = XLNetPretrainer(XLNetBackbone(config), objective="causal")
+    model.preprocessor = XLNetTextClassifierPreprocessor(tokenizer)
+    bias = np.zeros(600, "float32")
+    bias[[first, second]] = 50, 40
+    model.head.bias.assign(bias)
+    for steps, expected in ((2, "\u0416"), (1, "\ufffd")):
+        settings = {"max_new_tokens": steps, "no_repeat_ngram": 1}
+        exported = ExportSettings(sequence_length=16, generation=settings)
+        module = signatures_for(model)(
+            model, tokenizer, exported.for_model(model)
+        )
+        answer = ask(module.signatures()["generate"].function, ["ba"])
+        (text,) = model.generate(["ba"], strip_prompt=True, **settings)
+        assert texts_of(answer) == [[text]] and text == expected
+    model = XLNetPretrainer(
+        XLNetBackbone(tiny_config(vocabulary_size=600, num_layers=1)),
+        preprocessor=model.preprocessor,
+    )
+    bias[first] = 0
+    model.head.bias.assign(bias)
+    assert model.fill("ba <mask>").text == "ba \ufffd"
 
 
 def test_no_blanks_are_filled_by_what_has_not_learnt_to():
@@ -169,15 +216,12 @@ def test_targets_of_sources(kind):
         answer = ask(signatures["generate"].function, ["", *sources])
         wanted = settings.get("generation", {})
         defaults = GenerationSettings().to_dict() if settings else {}
-        if settings:
-            # An export reads what is left beside the targets.
-            task.preprocessor = task.preprocessor.with_settings(target_length=3)
         texts = task.generate(sources, **{**defaults, **wanted})
         assert texts_of(answer)[1:] == [[text] for text in texts]
         assert answer["error"][0] == b"the source is empty"
         assert set(answer["error"][1:].tolist()) == {b""}
-    with pytest.raises(ValueError, match="at least 3 above `max_new_tokens`"):
-        module_of(task, sequence_length=5, generation={"max_new_tokens": 4})
+    with pytest.raises(ValueError, match="at least 3 above the length of a"):
+        module_of(task, sequence_length=P + 2)
 
 
 def test_settings_of_generation_are_checked():

@@ -15,6 +15,8 @@ from tests.xlnet_tf.generation.test_generator import model_of
 from xlnet_tf import XLNetPretrainer
 from xlnet_tf.generation.filling import Filler
 from xlnet_tf.generation.filling import parse
+from xlnet_tf.objectives import Causal
+from xlnet_tf.objectives import Permutation
 from xlnet_tf.objectives import PseudoMasked
 
 TEXTS = ["ba co d", "b co", "co ba d f ba"]
@@ -170,6 +172,24 @@ def test_rows_that_were_not_trained_predict_nothing():
     assert of_blocks.generate(TEXTS[0], max_new_tokens=2)
     with pytest.raises(ValueError, match="after a blank"):
         of_blocks.fill("b <mask>")
+
+
+@pytest.mark.parametrize("base", [Causal, Permutation, PseudoMasked])
+def test_an_objective_of_ones_own_scores_as_its_base(base):
+    class Own(base):
+        name = "own"
+
+    model = model_of(base.name)
+    own = XLNetPretrainer(
+        model.backbone, objective=Own(), preprocessor=model.preprocessor
+    )
+    own.head.set_weights(model.head.get_weights())
+    for order in ("forward",) if base is Causal else ("forward", "backward"):
+        expected = model.score(TEXTS, order)
+        found = own.score(TEXTS, order)
+        assert [x.log_probability for x in found] == pytest.approx(
+            [x.log_probability for x in expected], abs=TOLERANCE
+        )
 
 
 @pytest.mark.parametrize("order", ["forward", "backward"])

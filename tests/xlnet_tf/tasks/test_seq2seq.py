@@ -16,6 +16,7 @@ from xlnet_tf import XLNetPretrainer
 from xlnet_tf import XLNetSeq2Seq
 from xlnet_tf import XLNetSeq2SeqPreprocessor
 from xlnet_tf.generation.settings import Symbols
+from xlnet_tf.generation.sources import decode_targets
 from xlnet_tf.generation.sources import search_targets
 from xlnet_tf.model.dropout import fold_in
 from xlnet_tf.objectives import NextSentence
@@ -142,6 +143,21 @@ def test_generation_agrees_with_the_call(kind):
         [PairExample(str(i), source) for i, source in enumerate(SOURCES)],
     )
     assert [x["text"] for x in best] == texts
+
+
+def test_one_beam_is_greedy_search():
+    """Whose end does not come before a likelier token; nothing is drawn."""
+    task = task_of("query")
+    bias = np.zeros(task.config.vocabulary_size, "float32")
+    for bias[4] in np.linspace(0, 8, 17):
+        task.head.bias.assign(bias)
+        texts = task.generate(SOURCES, num_beams=1)
+        for sample in (False, True):
+            settings = task.generation_settings(num_beams=1, sample=sample)
+            features = task.preprocessor(SOURCES)
+            tokens = search_targets(task, features, settings, PIECES)["tokens"]
+            tokenizer = task.preprocessor.tokenizer
+            assert decode_targets(as_numpy(tokens), tokenizer) == texts
 
 
 def test_generation_reads_sources_as_training_does():

@@ -48,6 +48,21 @@ def test_an_endless_memory_is_one_pass():
     assert model.config.memory_length == 4  # the model stays as it was
 
 
+def test_text_is_read_forward_alone():
+    """Also by a model that was trained in both directions."""
+    model = causal()
+    both = causal(reverse_half_batch=True)
+    both.set_weights(model.get_weights())
+    for rows in (1, 2):
+        expected, found = (
+            perplexity.evaluate_with_memory(
+                x, TEXT, 6, memory_length=4, rows=rows
+            )[0]
+            for x in (model, both)
+        )
+        assert found == pytest.approx(expected, abs=1e-4)
+
+
 def test_rows_and_segments_without_memory_stand_alone():
     model = causal()
     parts = [TEXT[0:7], TEXT[6:13], TEXT[12:19], TEXT[18:23]]

@@ -28,7 +28,11 @@ class XLNetDecoder(Decoder):
     def __init__(self, model):
         super().__init__(model)
         self._has_query = model.next_token == "query"
-        self._sees_same_length = (
+
+    @property
+    def _sees_same_length(self):
+        # An export replaces the config.
+        return (
             self.config.attention_type == "causal"
             and self.config.same_length
             and self.config.memory_length > 0  # otherwise the mask is causal
