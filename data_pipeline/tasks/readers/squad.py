@@ -5,6 +5,7 @@ flat format: each question is an object with its `context`, a list of the `text`
 of all answers, and a list of the `answer_start` of all answers.
 """
 
+import collections
 import json
 
 from data_pipeline.base.limits import in_a_line
@@ -42,8 +43,9 @@ def read_examples(split):
 
     Raises:
         ValueError: the JSON is not valid, the layout is unknown, a question of
-            SQuAD 1.1 is marked `is_impossible`, or a question is not impossible
-            but has no answers (except in a test split).
+            SQuAD 1.1 is marked `is_impossible`, a question is not impossible
+            but has no answers (except in a test split), or two questions have
+            the same id (except in a training split).
     """
     place = split.place
     with split.tree.open_text(split.path) as text:
@@ -71,6 +73,14 @@ def read_examples(split):
         raise ValueError(f"{place}, {where}: {error}") from None
     if not examples:
         raise ValueError(f"{place}: the file holds no questions.")
+    if split.name != "train":  # answers are compared by their ids
+        ids = collections.Counter(one.id for one in examples)
+        ((one_id, count),) = ids.most_common(1)
+        if count > 1:
+            raise ValueError(
+                f"{place}: {count} questions have the id {shown(one_id)}. Each "
+                "question to predict or to evaluate must have an id of its own."
+            )
     _count_missing(without_text, split.counted)
     _count_misplaced(examples, split.counted)
     return examples

@@ -395,6 +395,12 @@ def test_bad_squad(tmp_path):
     write(path, squad(question(1, "old", 9.0, is_impossible=0)))
     (found,) = read_examples("squad-2.0", path)
     assert found.answers[0].start == 9 and found.is_impossible is False
+    write(path, squad(question(1, "old", 9), question(1, "old", 9)))
+    assert len(read_examples("squad-2.0", path)) == 2
+    with pytest.raises(
+        ValueError, match="a.json: 2 questions have the id 'q1'"
+    ):
+        read_examples("squad-2.0", path, "dev")
     write(
         path, squad(question(1, "old", 9)).replace('"q1"', '"q1", "id": "q2"')
     )
