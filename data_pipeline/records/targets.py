@@ -42,9 +42,9 @@ def sample_targets(
     """Sample the targets of sequences.
 
     A span has a length n from 1 to 5, drawn with a probability proportional to
-    1/n. Each span has a context before and after it, which together is
-    `tokens_per_target` times as long as the span. A random share of the context
-    comes before the span. The span begins with the next whole word.
+    1/n. The context before and after a span is together `tokens_per_target`
+    times as long as the span. A random share of the context comes before the
+    span. The span begins with the next whole word.
 
     With `spans` "words", a span has n whole words, as the release intended.
     Special tokens, <unk> and words that the edge of the half may have cut are

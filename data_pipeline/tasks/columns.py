@@ -644,7 +644,7 @@ def _is_number(cell):
 
 
 def _is_numbers(values):
-    """Whether the values are different numbers, but no row numbers, bool."""
+    """Whether all are numbers, neither all equal nor row numbers, bool."""
     if not values or not all(map(_is_number, values)):
         return False
     numbers = list(map(float, values))

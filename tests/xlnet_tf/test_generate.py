@@ -51,13 +51,11 @@ def test_a_tokenizer_for_sources(tmp_path, capsys):
     task, file = seq2seq_of("query"), tmp_path / "spiece.model"
     expected = task.generate(["ba co fi"], max_new_tokens=4)
     file.write_bytes(task.preprocessor.tokenizer.model_proto)
-    length = task.preprocessor.sequence_length
     task.preprocessor = None
     task.save_to_preset(tmp_path / "model")
     command = ["--model", str(tmp_path / "model"), "--prompt", "ba co fi"]
     assert run(generate.main, [*command, *SETTINGS]) == 1
     capsys.readouterr()
-    assert length > 12  # the source fits
     command += ["--tokenizer", str(file)]
     assert run(generate.main, [*command, *SETTINGS]) == 0
     (line,) = lines(capsys.readouterr().out)

@@ -241,17 +241,22 @@ class Task(Preset, BaseModel):
                 `SHA256SUMS` in the directory, if this file exists. Default
                 True.
         """
-        layout, longest = self.config.layout, most_positions(self.config)
+        layout = self.config.layout
         found = self.preprocessor_cls.find(path, verify, layout)
         try:
-            if found is not None and found.sequence_length > longest:
-                found = found.with_settings(sequence_length=longest)
-            self.preprocessor = found
+            self.preprocessor = found and self._shortened(found)
         except ValueError as error:
             # Without a preprocessor the model still accepts features.
             warnings.warn(
                 f"{path} gives no preprocessor: {error}", stacklevel=3
             )
+
+    def _shortened(self, preprocessor):
+        """Limit the sequences of a preprocessor to the model's positions."""
+        longest = most_positions(self.config)
+        if preprocessor.sequence_length <= longest:
+            return preprocessor
+        return preprocessor.with_settings(sequence_length=longest)
 
     def preprocessor_with(self, tokenizer):
         """Copy the preprocessor, or make one, with another tokenizer.
@@ -264,7 +269,8 @@ class Task(Preset, BaseModel):
         """
         if self.preprocessor is None:
             settings = {"layout": self.config.layout}
-            return self.preprocessor_cls.of_settings(settings, tokenizer)
+            made = self.preprocessor_cls.of_settings(settings, tokenizer)
+            return self._shortened(made)
         settings = self.preprocessor.settings()
         return type(self.preprocessor)(tokenizer, **settings)
 

@@ -132,10 +132,9 @@ def pretrain(settings, backend, export=None, begun=None):
         # Results
         if status == 0 and run.is_chief:
             write_model(run, data, model)
-            save(
-                *(run, data, model, "preset"),
-                None if is_best_exported(run) else export,
-            )
+            if is_best_exported(run):
+                export = None
+            save(run, data, model, "preset", export)
             tell_results(run, data, model)
         return status
 
@@ -579,7 +578,7 @@ def save(run, data, model, name, export=None):
 
 
 def is_best_exported(run):
-    """Whether the evaluation of the current step already made its export."""
+    """Whether the current step is the best, and is exported already."""
     best, step = loop.read_best(run.output), run.steps_made()
     if not run.settings.export or best is None or best["step"] != step:
         return False

@@ -367,3 +367,9 @@ def test_bad_settings():
     with pytest.raises(ValueError, match="targets are given twice"):
         preprocessor = XLNetSeq2SeqPreprocessor(tiny_tokenizer(), 24, 8)
         preprocessor({"source": "a", "target": "b"}, "b")
+
+
+def test_a_new_preprocessor_fits_the_positions_of_the_model():
+    task = XLNetSeq2Seq(backbone_of("pseudo", max_positions=100))
+    made = task.preprocessor_with(tiny_tokenizer())
+    assert made.sequence_length == 100
